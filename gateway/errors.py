@@ -35,6 +35,10 @@ class FrameError(DdswanError):
     """A frame from the wire cannot be understood."""
 
 
+class FrameVersionError(FrameError):
+    """A frame speaks another version of the protocol."""
+
+
 class LinkError(DdswanError):
     """A tunnel link could not be opened or served."""
 

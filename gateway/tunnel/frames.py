@@ -1,0 +1,233 @@
+"""How bytes on the wire are laid out: frames and the columns of a batch (proto/tunnel.proto). Pure;
+called by both brokers and by messages.py. Garbage raises FrameError, never anything else. What
+the other messages say stays out.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from gateway.errors import FrameError, FrameVersionError
+from gateway.tunnel.tunnel_pb2 import Envelope, StreamId
+
+PROTOCOL_VERSION = 1
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+MAX_BATCH_SAMPLES = 1 << 20
+
+WRITE, DISPOSE, WRITE_DISPOSE, UNREGISTER = range(4)
+"""Kinds of samples, one byte each in the column `kinds`."""
+
+_HEADER = struct.Struct("<BBHI")
+HEADER_BYTES = _HEADER.size
+_MAX_NUMBER = (1 << 63) - 1
+_IS_BIG_ENDIAN = sys.byteorder == "big"
+_UINT32 = "I"
+assert array(_UINT32).itemsize == 4
+
+
+class Peer(NamedTuple):
+    """One life of one edge."""
+
+    edge: str
+    incarnation: int
+
+
+class StreamKey(NamedTuple):
+    """Names one stream everywhere; usable as a dictionary key."""
+
+    edge: str
+    incarnation: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples first … first+count-1 of a stream. `sizes` is None when every sample has
+    `uniform_size` bytes; `kinds` is empty when every sample is a WRITE."""
+
+    stream: StreamKey
+    first: int
+    count: int
+    timestamps: array[int]
+    sizes: array[int] | None
+    uniform_size: int
+    kinds: bytes
+    payload: memoryview
+
+    @property
+    def last(self) -> int:
+        return self.first + self.count - 1
+
+    def samples(self, skip: int = 0) -> list[memoryview]:
+        """One view of the payload for each sample after the first `skip`."""
+        payload = self.payload
+        if self.sizes is None:
+            size = self.uniform_size
+            if size == 0:
+                return [payload] * (self.count - skip)
+            return [payload[at : at + size] for at in range(skip * size, len(payload), size)]
+        views = []
+        at = sum(self.sizes[:skip])
+        for size in self.sizes[skip:] if skip else self.sizes:
+            end = at + size
+            views.append(payload[at:end])
+            at = end
+        return views
+
+
+class Frame(NamedTuple):
+    """A frame taken apart but not yet read."""
+
+    envelope: Envelope
+    payload: memoryview
+
+
+# ---------------------------------------------------------------- frames
+
+
+def encode(envelope: Envelope, payload: Sequence[bytes | memoryview] = ()) -> bytes:
+    head = envelope.SerializeToString()
+    return b"".join((_HEADER.pack(PROTOCOL_VERSION, 0, 0, len(head)), head, *payload))
+
+
+def decode(frame: bytes) -> Frame:
+    """Take a frame apart; raises FrameError, FrameVersionError when it is of another protocol."""
+    payload_at = _payload_at(frame)
+    try:
+        envelope = Envelope.FromString(frame[HEADER_BYTES:payload_at])
+    except DecodeError as error:
+        raise FrameError("frame dropped: its envelope is not protobuf") from error
+    return Frame(envelope, memoryview(frame)[payload_at:])
+
+
+def _payload_at(frame: bytes) -> int:
+    length = len(frame)
+    if length < HEADER_BYTES:
+        raise FrameError(f"frame dropped: {length} bytes are too few for a header")
+    version, reserved, more_reserved, head_length = _HEADER.unpack_from(frame)
+    if version != PROTOCOL_VERSION:
+        raise FrameVersionError(
+            f"protocol version {version} is not {PROTOCOL_VERSION}: "
+            "run the same ddswan version on all brokers"
+        )
+    if reserved or more_reserved:
+        raise FrameError("frame dropped: its reserved bytes are not zero")
+    if length > MAX_FRAME_BYTES:
+        raise FrameError(f"frame dropped: {length} bytes are more than {MAX_FRAME_BYTES}")
+    end: int = HEADER_BYTES + head_length
+    if end > length:
+        raise FrameError(f"frame dropped: envelope of {head_length} bytes is truncated")
+    return end
+
+
+def readdress(frame: bytes, to: Sequence[str]) -> bytes:
+    """The same frame for other edges: for resending to one of them."""
+    envelope, payload = decode(frame)
+    del envelope.to[:]
+    envelope.to.extend(to)
+    return encode(envelope, (payload,))
+
+
+# ---------------------------------------------------------------- batches
+
+
+def encode_batch(
+    stream: StreamKey,
+    to: Sequence[str],
+    first: int,
+    timestamps: Sequence[int],
+    samples: Sequence[bytes | memoryview],
+    kinds: bytes = b"",
+) -> bytes:
+    """`kinds` may be left out when every sample is a WRITE. The caller keeps the whole below
+    MAX_FRAME_BYTES."""
+    count = len(samples)
+    envelope = Envelope(to=to)
+    batch = envelope.batch
+    write_stream(batch.stream, stream)
+    batch.first = first
+    batch.count = count
+    batch.timestamps = _pack(array("q", timestamps))
+    sizes = list(map(len, samples))
+    if sizes.count(sizes[0]) == count:
+        batch.uniform_size = sizes[0]
+    else:
+        batch.sizes = _pack(array(_UINT32, sizes))
+    if any(kinds):
+        batch.kinds = kinds
+    return encode(envelope, samples)
+
+
+def decode_batch(frame: bytes) -> Batch:
+    """Raises FrameError when it is not a batch or its columns contradict each other."""
+    envelope, payload = decode(frame)
+    if not envelope.HasField("batch"):
+        raise FrameError("frame dropped: it is not a batch")
+    return read_batch(envelope, payload)
+
+
+def read_batch(envelope: Envelope, payload: memoryview) -> Batch:
+    batch = envelope.batch
+    count = batch.count
+    first = batch.first
+    if not 1 <= count <= MAX_BATCH_SAMPLES or not 1 <= first <= _MAX_NUMBER - count:
+        raise FrameError(f"batch dropped: numbers {first}+{count} are out of range")
+    packed_times = batch.timestamps
+    if len(packed_times) != 8 * count:
+        raise FrameError(f"batch dropped: {len(packed_times)} bytes of times, {count} samples")
+    packed_sizes = batch.sizes
+    sizes: array[int] | None = None
+    if packed_sizes:
+        if len(packed_sizes) != 4 * count:
+            raise FrameError(f"batch dropped: {len(packed_sizes)} bytes of sizes, {count} samples")
+        sizes = _unpack(_UINT32, packed_sizes)
+        total = sum(sizes)
+    else:
+        total = batch.uniform_size * count
+    if total != len(payload):
+        raise FrameError(f"batch dropped: sizes promise {total} bytes, {len(payload)} came")
+    kinds = batch.kinds
+    if kinds and (len(kinds) != count or max(kinds) > UNREGISTER):
+        raise FrameError("batch dropped: its kinds make no sense")
+    return Batch(
+        read_stream(batch.stream),
+        first,
+        count,
+        _unpack("q", packed_times),
+        sizes,
+        batch.uniform_size,
+        kinds,
+        payload,
+    )
+
+
+def _pack(column: array[int]) -> bytes:
+    if _IS_BIG_ENDIAN:
+        column.byteswap()
+    return column.tobytes()
+
+
+def _unpack(typecode: str, packed: bytes) -> array[int]:
+    column: array[int] = array(typecode, packed)
+    if _IS_BIG_ENDIAN:
+        column.byteswap()
+    return column
+
+
+def write_stream(message: StreamId, stream: StreamKey) -> None:
+    origin = message.origin
+    origin.edge = stream.edge
+    origin.incarnation = stream.incarnation
+    message.number = stream.number
+
+
+def read_stream(message: StreamId) -> StreamKey:
+    origin = message.origin
+    return StreamKey(origin.edge, origin.incarnation, message.number)

@@ -1,0 +1,305 @@
+"""What brokers say to each other besides batches: one constructor for each message and one reader
+for all of them. Pure; called by both brokers, which thereby never meet protobuf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from gateway.errors import FrameError
+from gateway.tunnel.frames import (
+    Batch,
+    Peer,
+    StreamKey,
+    decode,
+    encode,
+    read_batch,
+    read_stream,
+    write_stream,
+)
+from gateway.tunnel.tunnel_pb2 import Envelope
+from gateway.tunnel.tunnel_pb2 import Peer as PeerMessage
+
+
+class Hello(NamedTuple):
+    peer: Peer
+    fabric: str
+    lan: str
+    version: str
+
+
+class Welcome(NamedTuple):
+    router: str
+    version: str
+
+
+class Peers(NamedTuple):
+    peers: tuple[Peer, ...]
+
+
+class Ping(NamedTuple):
+    nonce: int
+    sent_ns: int
+
+
+class Pong(NamedTuple):
+    nonce: int
+    sent_ns: int
+    seen_ns: int
+
+
+class Subscribe(NamedTuple):
+    subscriber: Peer
+    origin_incarnation: int
+    topic: str
+    profile: str
+
+
+class Unsubscribe(NamedTuple):
+    subscriber: Peer
+    topic: str
+    profile: str
+
+
+class Open(NamedTuple):
+    stream: StreamKey
+    topic: str
+    profile: str
+    first: int
+    reliable: bool
+    history: int
+
+
+class Ack(NamedTuple):
+    subscriber: Peer
+    stream: StreamKey
+    cumulative: int
+    ranges: tuple[tuple[int, int], ...]
+    unknown: bool
+
+
+class Close(NamedTuple):
+    stream: StreamKey
+    last: int
+
+
+class Refused(NamedTuple):
+    reason: str
+    stream: StreamKey | None
+
+
+Message = (
+    Hello
+    | Welcome
+    | Peers
+    | Ping
+    | Pong
+    | Subscribe
+    | Unsubscribe
+    | Open
+    | Batch
+    | Ack
+    | Close
+    | Refused
+)
+
+
+def hello(peer: Peer, fabric: str, lan: str, version: str) -> bytes:
+    envelope = Envelope()
+    message = envelope.hello
+    _write_peer(message.peer, peer)
+    message.fabric = fabric
+    message.lan = lan
+    message.version = version
+    return encode(envelope)
+
+
+def welcome(router: str, version: str) -> bytes:
+    envelope = Envelope()
+    envelope.welcome.router = router
+    envelope.welcome.version = version
+    return encode(envelope)
+
+
+def peers(present: Sequence[Peer]) -> bytes:
+    envelope = Envelope()
+    envelope.peers.SetInParent()
+    for peer in present:
+        _write_peer(envelope.peers.peers.add(), peer)
+    return encode(envelope)
+
+
+def ping(nonce: int, sent_ns: int, to: Sequence[str] = ()) -> bytes:
+    envelope = Envelope(to=to)
+    envelope.ping.nonce = nonce
+    envelope.ping.sent_ns = sent_ns
+    return encode(envelope)
+
+
+def pong(asked: Ping, seen_ns: int, to: Sequence[str] = ()) -> bytes:
+    envelope = Envelope(to=to)
+    envelope.pong.nonce = asked.nonce
+    envelope.pong.sent_ns = asked.sent_ns
+    envelope.pong.seen_ns = seen_ns
+    return encode(envelope)
+
+
+def subscribe(
+    to: str, subscriber: Peer, origin_incarnation: int, topic: str, profile: str
+) -> bytes:
+    envelope = Envelope(to=(to,))
+    message = envelope.subscribe
+    _write_peer(message.subscriber, subscriber)
+    message.origin_incarnation = origin_incarnation
+    message.topic = topic
+    message.profile = profile
+    return encode(envelope)
+
+
+def unsubscribe(to: str, subscriber: Peer, topic: str, profile: str) -> bytes:
+    envelope = Envelope(to=(to,))
+    message = envelope.unsubscribe
+    _write_peer(message.subscriber, subscriber)
+    message.topic = topic
+    message.profile = profile
+    return encode(envelope)
+
+
+def open_stream(
+    to: str,
+    stream: StreamKey,
+    topic: str,
+    profile: str,
+    first: int,
+    reliable: bool,
+    history: int = 0,
+) -> bytes:
+    envelope = Envelope(to=(to,))
+    message = envelope.open
+    write_stream(message.stream, stream)
+    message.topic = topic
+    message.profile = profile
+    message.first = first
+    message.reliable = reliable
+    message.history = history
+    return encode(envelope)
+
+
+def ack(
+    to: str,
+    subscriber: Peer,
+    stream: StreamKey,
+    cumulative: int,
+    ranges: Sequence[tuple[int, int]] = (),
+    unknown: bool = False,
+) -> bytes:
+    envelope = Envelope(to=(to,))
+    message = envelope.ack
+    _write_peer(message.subscriber, subscriber)
+    write_stream(message.stream, stream)
+    message.cumulative = cumulative
+    for first, last in ranges:
+        message.ranges.add(first=first, last=last)
+    message.unknown = unknown
+    return encode(envelope)
+
+
+def close(to: Sequence[str], stream: StreamKey, last: int) -> bytes:
+    envelope = Envelope(to=to)
+    write_stream(envelope.close.stream, stream)
+    envelope.close.last = last
+    return encode(envelope)
+
+
+def refused(reason: str, stream: StreamKey | None = None, to: Sequence[str] = ()) -> bytes:
+    envelope = Envelope(to=to)
+    envelope.refused.reason = reason
+    if stream is not None:
+        write_stream(envelope.refused.stream, stream)
+    return encode(envelope)
+
+
+def decode_message(frame: bytes) -> Message:
+    """The message of a frame as a plain value; raises FrameError."""
+    envelope, payload = decode(frame)
+    body = envelope.WhichOneof("body")
+    if body == "batch":
+        return read_batch(envelope, payload)
+    read = _READERS.get(body or "")
+    if read is None:
+        raise FrameError("frame dropped: it carries no message this version knows")
+    return read(envelope)
+
+
+def _write_peer(message: PeerMessage, peer: Peer) -> None:
+    message.edge = peer.edge
+    message.incarnation = peer.incarnation
+
+
+def _read_peer(message: PeerMessage) -> Peer:
+    return Peer(message.edge, message.incarnation)
+
+
+def _read_hello(envelope: Envelope) -> Message:
+    message = envelope.hello
+    return Hello(_read_peer(message.peer), message.fabric, message.lan, message.version)
+
+
+def _read_subscribe(envelope: Envelope) -> Message:
+    message = envelope.subscribe
+    return Subscribe(
+        _read_peer(message.subscriber),
+        message.origin_incarnation,
+        message.topic,
+        message.profile,
+    )
+
+
+def _read_unsubscribe(envelope: Envelope) -> Message:
+    message = envelope.unsubscribe
+    return Unsubscribe(_read_peer(message.subscriber), message.topic, message.profile)
+
+
+def _read_open(envelope: Envelope) -> Message:
+    message = envelope.open
+    return Open(
+        read_stream(message.stream),
+        message.topic,
+        message.profile,
+        message.first,
+        message.reliable,
+        message.history,
+    )
+
+
+def _read_ack(envelope: Envelope) -> Message:
+    message = envelope.ack
+    return Ack(
+        _read_peer(message.subscriber),
+        read_stream(message.stream),
+        message.cumulative,
+        tuple((each.first, each.last) for each in message.ranges),
+        message.unknown,
+    )
+
+
+def _read_refused(envelope: Envelope) -> Message:
+    message = envelope.refused
+    stream = read_stream(message.stream) if message.HasField("stream") else None
+    return Refused(message.reason, stream)
+
+
+_READERS: dict[str, Callable[[Envelope], Message]] = {
+    "hello": _read_hello,
+    "welcome": lambda e: Welcome(e.welcome.router, e.welcome.version),
+    "peers": lambda e: Peers(tuple(map(_read_peer, e.peers.peers))),
+    "ping": lambda e: Ping(e.ping.nonce, e.ping.sent_ns),
+    "pong": lambda e: Pong(e.pong.nonce, e.pong.sent_ns, e.pong.seen_ns),
+    "subscribe": _read_subscribe,
+    "unsubscribe": _read_unsubscribe,
+    "open": _read_open,
+    "ack": _read_ack,
+    "close": lambda e: Close(read_stream(e.close.stream), e.close.last),
+    "refused": _read_refused,
+}
