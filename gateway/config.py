@@ -1,0 +1,305 @@
+"""Every setting of ddswan, as one validated schema: names, units, bounds, defaults and why.
+Read by everybody; filled by `gateway/settings.py`. No file, environment or flag is read here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+_ID = r"^[A-Za-z0-9._-]{1,64}$"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` as (host, port); raises ValueError with what is expected."""
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"must be host:port ([address]:port for IPv6), found {address!r}")
+    if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+        raise ValueError(f"must be host:port with a port of 0 to 65535, found {address!r}")
+    return host, int(port)
+
+
+def _is_address(text: str) -> str:
+    split_address(text)
+    return text
+
+
+def _from_commas(raw: Any) -> Any:
+    if isinstance(raw, str):
+        return [part.strip() for part in raw.split(",") if part.strip()]
+    return raw
+
+
+def _from_pairs(raw: Any) -> Any:
+    if not isinstance(raw, str):
+        return raw
+    pairs = [part.partition("=") for part in raw.split(",") if part.strip()]
+    if not all(equals for _, equals, _ in pairs):
+        raise ValueError("must be NAME=FILE[,NAME=FILE]")
+    return {name.strip(): file.strip() for name, _, file in pairs}
+
+
+Address = Annotated[str, AfterValidator(_is_address)]
+"""host:port; `split_address` takes it apart."""
+Addresses = Annotated[tuple[Address, ...], BeforeValidator(_from_commas), Field(min_length=1)]
+Globs = Annotated[tuple[str, ...], BeforeValidator(_from_commas)]
+FilesByName = Annotated[dict[str, str], BeforeValidator(_from_pairs)]
+Name = Annotated[str, Field(pattern=_ID)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class Group(BaseModel):
+    """A group of settings: unknown keys are refused and values never change."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, coerce_numbers_to_str=True
+    )
+
+
+class ZooKeeper(Group):
+    """Where the control plane is."""
+
+    hosts: Addresses = Field(
+        default=("127.0.0.1:2181",),
+        description="ZooKeeper ensemble, H:P[,H:P]. The default suits one machine.",
+    )
+    session_timeout_s: Seconds = Field(
+        default=10.0,
+        description="Seconds of silence after which ZooKeeper forgets a broker and its work moves. "
+        "10 s rides out a short outage of the network and is still a tolerable failover.",
+    )
+
+
+class Log(Group):
+    """What the brokers say while they run (on standard error)."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="Least severe level shown. `debug` also shows tracebacks of errors.",
+    )
+    format: Literal["text", "json"] = Field(
+        default="text", description="`text` for people, `json` (one object a line) for collectors."
+    )
+
+
+class Metrics(Group):
+    """Where metrics and health are served; each broker's port is its own setting."""
+
+    host: str = Field(
+        default="0.0.0.0",
+        min_length=1,
+        description="Address the metrics port listens on. All addresses, because scrapers are "
+        "usually on another machine; 127.0.0.1 keeps it local.",
+    )
+
+
+class Topics(Group):
+    """Which topics may leave or enter the LAN; patterns with `*`, `?` and `[…]`."""
+
+    allow: Globs = Field(
+        default=("*",), description="A topic must match one of these. Default: every topic."
+    )
+    deny: Globs = Field(
+        default=(), description="A topic matching one of these stays local, whatever `allow` says."
+    )
+
+
+class Edge(Group):
+    """An edge broker: the ddswan process inside one LAN."""
+
+    id: Name | None = Field(
+        default=None,
+        description="Name of this edge, unique in the fabric. No default: two edges with one name "
+        "would fight.",
+    )
+    lan: Name | None = Field(
+        default=None,
+        description="Name of the LAN this edge serves. No default: topics cross between LANs of "
+        "different names only.",
+    )
+    domain: int = Field(
+        default=0, ge=0, le=232, description="DDS domain of the LAN. 0 is the DDS default."
+    )
+    interface: str | None = Field(
+        default=None,
+        description="Network interface (name or address) DDS uses. Default: what DDS chooses.",
+    )
+    express_listen: Address | None = Field(
+        default=None,
+        description="Address to listen on for direct links from other edges. Default: none.",
+    )
+    express_advertise: Addresses | None = Field(
+        default=None,
+        description="Addresses at which other edges reach `express_listen`. Default: none.",
+    )
+    metrics_port: Port | None = Field(
+        default=None,
+        description="Port of /metrics, /healthz, /readyz and /status; 0 picks a free one. "
+        "Default: not served.",
+    )
+    types: FilesByName = Field(
+        default={},
+        description="IDL file of a type by type name, for keyed types whose applications announce "
+        "no type information.",
+    )
+    topics: Topics = Topics()
+
+
+class Router(Group):
+    """A routing broker: forwards between edges; one of them leads."""
+
+    id: Name | None = Field(
+        default=None,
+        description="Name of this router, unique in the fabric. No default: two routers with one "
+        "name would fight.",
+    )
+    listen: Address = Field(
+        default="0.0.0.0:7447",
+        description="Address edges connect to. All addresses: a router exists to be reached.",
+    )
+    advertise: Address | None = Field(
+        default=None,
+        description="Address edges are told to dial. Default: `listen`, which therefore must then "
+        "name one host.",
+    )
+    zone: str = Field(
+        default="",
+        description="Failure zone (rack, availability zone); primary and standby prefer different "
+        "ones. Default: none.",
+    )
+    metrics_port: Port | None = Field(
+        default=None,
+        description="Port of /metrics, /healthz, /readyz and /status; 0 picks a free one. "
+        "Default: not served.",
+    )
+    strategy: Literal["least-load", "least-topics"] = Field(
+        default="least-load",
+        description="How the leader chooses a router for a topic: fewest forwarded bytes per "
+        "second, or fewest topics.",
+    )
+    load_report_interval_s: Seconds = Field(
+        default=5.0,
+        description="Seconds between load reports to ZooKeeper. 5 s shows trends and costs "
+        "ZooKeeper little.",
+    )
+    rebalance_interval_s: Seconds = Field(
+        default=30.0,
+        description="Least seconds between two rounds of moving topics off a busy router. Slower "
+        "than load reports, so that a move shows its effect before the next.",
+    )
+    rebalance_ratio: float = Field(
+        default=1.5,
+        ge=1.0,
+        le=100.0,
+        description="How many times the mean load a router carries before topics move off it. "
+        "1.5 leaves small differences alone.",
+    )
+    rebalance_min_bytes_per_s: int = Field(
+        default=1_048_576,
+        ge=0,
+        description="Load below which nothing is moved: 1 MiB/s overloads nobody.",
+    )
+    queue_bytes: int = Field(
+        default=16 * 1024 * 1024,
+        ge=65_536,
+        description="Bytes waiting for one edge before the router drops frames for it (they are "
+        "resent end to end). 16 MiB is 0.1 s at 1 Gbit/s.",
+    )
+
+
+class Stream(Group):
+    """How samples travel between edges."""
+
+    window_bytes: int = Field(
+        default=16 * 1024 * 1024,
+        ge=65_536,
+        description="Unacknowledged bytes a reliable stream may have on the way before its writer "
+        "is held back. 16 MiB fills 1 Gbit/s at 130 ms round trip.",
+    )
+    batch_bytes: int = Field(
+        default=256 * 1024,
+        ge=1024,
+        description="Payload bytes after which a batch is sent; one larger sample makes a batch of "
+        "its own. 256 KiB amortises the cost of a frame without delaying others.",
+    )
+    batch_samples: int = Field(
+        default=1024,
+        ge=1,
+        le=65_536,
+        description="Samples after which a batch is sent. 1024 small samples make the cost per "
+        "frame vanish.",
+    )
+    laggard_timeout_s: Seconds = Field(
+        default=30.0,
+        description="Seconds a subscribing LAN may acknowledge nothing before the others stop "
+        "waiting for it. Longer than any ordinary reconnect.",
+    )
+    max_sample_bytes: int = Field(
+        default=64 * 1024 * 1024,
+        ge=1024,
+        le=1024 * 1024 * 1024,
+        description="Largest sample and frame accepted; larger ones are refused and counted. "
+        "64 MiB bounds what a broken peer can make a broker allocate.",
+    )
+
+
+class Ingress(Group):
+    """How an edge reads from DDS."""
+
+    reader_samples: int = Field(
+        default=1024,
+        ge=16,
+        le=1_048_576,
+        description="Samples a DDS reader of the edge holds before it pushes back on a reliable "
+        "writer. Enough for one full batch.",
+    )
+
+
+_FABRIC = "Name of the fabric: brokers of different fabrics share ZooKeeper and nothing else."
+
+
+class Config(Group):
+    """All settings of one ddswan process."""
+
+    fabric: Name = Field(default="default", description=_FABRIC)
+    zookeeper: ZooKeeper = ZooKeeper()
+    log: Log = Log()
+    metrics: Metrics = Metrics()
+    edge: Edge = Edge()
+    router: Router = Router()
+    stream: Stream = Stream()
+    ingress: Ingress = Ingress()
+
+
+class EmbeddedZooKeeper(ZooKeeper):
+    """ZooKeeper of an `up` file: an ensemble elsewhere, or a single node started here."""
+
+    embedded: bool = Field(
+        default=True,
+        description="Start a ZooKeeper here on the first of `hosts`, which must be of this "
+        "machine. False: use the ensemble named in `hosts`.",
+    )
+    data: str | None = Field(
+        default=None,
+        description="Directory of the embedded ZooKeeper's data. Default: a temporary one, "
+        "because the tree holds only what live brokers put there.",
+    )
+
+
+class Fabric(Group):
+    """An `up` file: every broker of one machine; common groups apply to all of them."""
+
+    fabric: Name = Field(default="default", description=_FABRIC)
+    zookeeper: EmbeddedZooKeeper = EmbeddedZooKeeper()
+    log: Log = Log()
+    metrics: Metrics = Metrics()
+    stream: Stream = Stream()
+    ingress: Ingress = Ingress()
+    routers: tuple[Router, ...] = Field(default=(), description="The routing brokers to run.")
+    edges: tuple[Edge, ...] = Field(default=(), description="The edge brokers to run.")
