@@ -1,0 +1,154 @@
+"""Structured logging: a fixed message plus key=value fields, as text or JSON on standard error.
+Every module that acts calls `get_logger`; the command line calls `set_up_logging` once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+_ROOT = "ddswan"
+_BURST = 10
+_PERIOD_S = 60.0
+
+
+class _Repeats:
+    """Lets the same warning through `_BURST` times per `_PERIOD_S` and counts the rest, so that a
+    fault at data rate cannot fill a disk. Messages are fixed texts, so the table stays small."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[tuple[str, str], tuple[float, int, int]] = {}
+
+    def admit(self, logger: str, message: str) -> int | None:
+        """How many were held back before this one, or None when this one is held back too."""
+        now = self._clock()
+        with self._lock:
+            since, passed, held = self._seen.get((logger, message), (now, 0, 0))
+            if now - since >= _PERIOD_S:
+                since, passed = now, 0
+            if passed >= _BURST:
+                self._seen[logger, message] = (since, passed, held + 1)
+                return None
+            self._seen[logger, message] = (since, passed + 1, 0)
+            return held
+
+
+_repeats = _Repeats()
+
+
+class Logger:
+    """Fixed messages and fields; never put a value into the message."""
+
+    def __init__(self, name: str, repeats: _Repeats) -> None:
+        self._logger = logging.getLogger(f"{_ROOT}.{name}")
+        self._name = name
+        self._repeats = repeats
+
+    def is_debug(self) -> bool:
+        """Whether it is worth computing fields for `debug`."""
+        return self._logger.isEnabledFor(logging.DEBUG)
+
+    def debug(self, message: str, **fields: Any) -> None:
+        if self._logger.isEnabledFor(logging.DEBUG):
+            self._logger.debug(message, extra={"fields": fields})
+
+    def info(self, message: str, **fields: Any) -> None:
+        self._logger.info(message, extra={"fields": fields})
+
+    def warning(self, message: str, **fields: Any) -> None:
+        self._limited(logging.WARNING, message, fields, None)
+
+    def error(self, message: str, *, error: BaseException | None = None, **fields: Any) -> None:
+        """`error` adds its one line; its traceback follows at level debug only."""
+        self._limited(logging.ERROR, message, fields, error)
+
+    def _limited(
+        self, level: int, message: str, fields: dict[str, Any], error: BaseException | None
+    ) -> None:
+        if not self._logger.isEnabledFor(level):
+            return
+        held = self._repeats.admit(self._name, message)
+        if held is None:
+            return
+        if error is not None:
+            fields["error"] = f"{type(error).__name__}: {error}"
+        if held:
+            fields["repeated"] = held
+        self._logger.log(
+            level, message, extra={"fields": fields}, exc_info=error if self.is_debug() else None
+        )
+
+
+def get_logger(name: str) -> Logger:
+    """`name` is the room and activity, such as `edge.ingress`."""
+    return Logger(name, _repeats)
+
+
+def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None:
+    """Sends every log line of the process to `stream` (standard error): ours from `level` on,
+    those of libraries from warning on. Calling it again replaces the first setting."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines() if style == "json" else TextLines())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger(_ROOT).setLevel(level.upper())
+
+
+class TextLines(logging.Formatter):
+    """`2026-01-31T12:00:00.000Z INFO  edge.ingress reader opened topic=/chatter`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {key}={_plain(value)}" for key, value in _fields(record).items())
+        line = (
+            f"{_timestamp(record)} {record.levelname:<7} {_short_name(record)} "
+            f"{_one_line(record.getMessage())}{fields}"
+        )
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": _timestamp(record),
+            "level": record.levelname.lower(),
+            "logger": _short_name(record),
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields: dict[str, Any] = getattr(record, "fields", {})
+    return fields
+
+
+def _short_name(record: logging.LogRecord) -> str:
+    return record.name.removeprefix(f"{_ROOT}.")
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _plain(value: Any) -> str:
+    text = str(value)
+    if text and text.isprintable() and not set(text) & set(' ="'):
+        return text
+    return json.dumps(text, ensure_ascii=False)
