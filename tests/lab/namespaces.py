@@ -1,0 +1,338 @@
+"""LANs made of Linux namespaces: isolated from each other, each with an uplink to a cloud. Used by
+the fabric, the end-to-end tests and the benchmarks; starts nothing of ddswan itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from tests.lab.process import Process, ProcessFailed, wait_until
+
+LAN_INTERFACE = "lan0"
+"""The multicast-capable interface of a LAN, the one DDS picks by itself."""
+WAN_INTERFACE = "wan0"
+"""The uplink of a LAN, without multicast."""
+LAN_ADDRESS = "192.168.7.1"
+"""The same in every LAN, as behind NATs: whoever lets addresses of one LAN into another fails."""
+CLOUD_ADDRESS = "10.99.0.1"
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+_OWNER_VARIABLE = "DDSWAN_LAB_OWNER"
+_TOOLS = ("unshare", "nsenter", "setpriv", "ip", "mount", "sh")
+
+
+class LabUnavailable(Exception):
+    """This machine cannot make namespaces; the message says what is missing."""
+
+
+class Namespace:
+    """One LAN, or the cloud: its own network, /dev/shm and System V IPC. It lives as long as its
+    holder, a process that ends when this one does, however that ends."""
+
+    def __init__(self, name: str, lab: Lab) -> None:
+        self.name = name
+        self._lab = lab
+        self._holder = lab.hold(
+            ["--net", "--mount", "--ipc"],
+            # Fast DDS finds its neighbours of one host through shared memory, which a network
+            # namespace alone does not separate.
+            "mount -t tmpfs tmpfs /dev/shm && ip link set lo up"
+            " && echo 0 > /proc/sys/net/ipv4/ip_forward",
+        )
+        self.inode = os.stat(f"/proc/{self.holder_pid}/ns/net").st_ino
+
+    @property
+    def holder_pid(self) -> int:
+        return self._holder.pid
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """`argv` as a command that runs in this namespace and dies with its parent."""
+        return [
+            "nsenter",
+            f"--target={self.holder_pid}",
+            *self._lab.enter_options,
+            "--net",
+            "--mount",
+            "--ipc",
+            "--",
+            "setpriv",
+            "--pdeathsig=KILL",
+            "--",
+            "env",
+            f"--chdir={REPOSITORY}",
+            *argv,
+        ]
+
+    def spawn(
+        self, argv: Sequence[str], *, name: str = "", env: Mapping[str, str] | None = None
+    ) -> Process:
+        """Start `argv` here; its output goes into the lab's directory."""
+        return self._lab.spawn(self, argv, name or Path(argv[0]).name, env or {})
+
+    def python(
+        self, module: str, *arguments: str, name: str = "", env: Mapping[str, str] | None = None
+    ) -> Process:
+        """Start `python -m module arguments…` here."""
+        argv = [sys.executable, "-m", module, *arguments]
+        return self.spawn(argv, name=name or module.rpartition(".")[2], env=env)
+
+    def run(self, argv: Sequence[str], *, deadline_s: float = 30.0) -> str:
+        """Run `argv` here to its end; its standard output. Fails on any exit code but 0."""
+        done = subprocess.run(
+            self.command(argv),
+            env=self._lab.environment({}),
+            capture_output=True,
+            text=True,
+            timeout=deadline_s,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ProcessFailed(
+                f"{' '.join(argv)} in {self.name}: exit code {done.returncode}\n"
+                f"{done.stdout}{done.stderr}"
+            )
+        return done.stdout
+
+    def interface_bytes(self, interface: str) -> tuple[int, int]:
+        """Bytes received and sent through an interface so far."""
+        table = Path(f"/proc/{self.holder_pid}/net/dev").read_text()
+        found = re.search(rf"^\s*{re.escape(interface)}:(.*)$", table, re.MULTILINE)
+        if found is None:
+            raise ProcessFailed(f"{self.name} has no interface {interface}")
+        fields = found[1].split()
+        return int(fields[0]), int(fields[8])
+
+    def close(self) -> None:
+        self._holder.kill()
+        self._holder.wait()
+        if self._holder.stdin is not None:
+            self._holder.stdin.close()
+
+
+class Lab:
+    """Named LANs around one cloud. A context manager: on leaving, every process that lives in one
+    of its namespaces ends, and the networks with them."""
+
+    def __init__(self, *lans: str, directory: Path | None = None) -> None:
+        self._lan_names = lans
+        self._given_directory = directory
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._user_holder: subprocess.Popen[bytes] | None = None
+        self._namespaces: dict[str, Namespace] = {}
+        self._processes: list[Process] = []
+        self._outputs = 0
+        self.enter_options: list[str] = []
+        self.directory = directory or Path()
+
+    def __enter__(self) -> Lab:
+        _require_tools()
+        end_orphans()
+        if self._given_directory is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="ddswan-lab-")
+            self.directory = Path(self._temporary.name)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def cloud(self) -> Namespace:
+        return self._namespaces["cloud"]
+
+    def lan(self, name: str) -> Namespace:
+        return self._namespaces[f"lan {name}"]
+
+    def cut(self, lan: str) -> None:
+        """Take the link between a LAN and the cloud down: packets vanish, nobody is told."""
+        self.cloud.run(["ip", "link", "set", self._cloud_interface(lan), "down"])
+
+    def heal(self, lan: str) -> None:
+        self.cloud.run(["ip", "link", "set", self._cloud_interface(lan), "up"])
+
+    def pids(self) -> dict[int, str]:
+        """Every process that lives in this lab now, holders left out: pid and command line."""
+        inodes = {space.inode: space for space in self._namespaces.values()}
+        holders = {space.holder_pid for space in inodes.values()}
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) in holders:
+                continue
+            # A process may end, or belong to somebody else, between listing and looking.
+            with suppress(OSError):
+                if os.stat(entry / "ns/net").st_ino in inodes:
+                    line = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
+                    if line:
+                        found[int(entry.name)] = line.decode(errors="replace").strip()
+        return found
+
+    def close(self) -> None:
+        for pid in self.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in self._processes:
+            process.kill()
+        if self._namespaces:
+            wait_until(lambda: not self.pids(), 10.0, "the lab's processes end")
+        for space in self._namespaces.values():
+            space.close()
+        if self._user_holder is not None:
+            self._user_holder.kill()
+            self._user_holder.wait()
+            if self._user_holder.stdin is not None:
+                self._user_holder.stdin.close()
+            self._user_holder = None
+        self._namespaces.clear()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    # What namespaces need of their lab.
+
+    def hold(self, unshare_options: Sequence[str], setup: str) -> subprocess.Popen[bytes]:
+        """A process that keeps new namespaces alive until its standard input closes."""
+        argv = ["unshare", *unshare_options, "--", "sh", "-c", f"{setup} && echo ready && exec cat"]
+        if self._user_holder is not None:
+            argv = [
+                "nsenter",
+                f"--target={self._user_holder.pid}",
+                *self.enter_options,
+                "--",
+                *argv,
+            ]
+        holder = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment({}),
+        )
+        if holder.stdin is None or holder.stdout is None or holder.stderr is None:
+            raise LabUnavailable("a pipe to a namespace holder could not be made")
+        answer = holder.stdout.readline()
+        holder.stdout.close()
+        if answer != b"ready\n":
+            holder.stdin.close()
+            reason = holder.stderr.read().decode(errors="replace").strip()
+            holder.stderr.close()
+            holder.wait()
+            raise LabUnavailable(
+                "network namespaces cannot be made here: run as root, or allow unprivileged user"
+                f" namespaces (sysctl kernel.unprivileged_userns_clone=1) ({reason})"
+            )
+        holder.stderr.close()
+        return holder
+
+    def spawn(
+        self, space: Namespace, argv: Sequence[str], name: str, env: Mapping[str, str]
+    ) -> Process:
+        self._outputs += 1
+        where = space.name.replace("/", "_").replace(" ", "-")
+        output = self.directory / f"{self._outputs:03}-{where}-{name}.log"
+        process = Process(
+            space.command(argv),
+            name=f"{name} in {space.name}",
+            output=output,
+            env=self.environment(env),
+            cwd=REPOSITORY,
+        )
+        self._processes.append(process)
+        return process
+
+    def environment(self, extra: Mapping[str, str]) -> dict[str, str]:
+        inherited = {
+            k: v for k, v in os.environ.items() if not k.startswith(("CYCLONEDDS", "FAST"))
+        }
+        marks = {_OWNER_VARIABLE: _identity(os.getpid()) or "", "PYTHONUNBUFFERED": "1"}
+        return inherited | marks | dict(extra)
+
+    def _build(self) -> None:
+        if os.geteuid() != 0:
+            self._user_holder = self.hold(["--user", "--map-root-user"], "true")
+            self.enter_options = ["--user", "--preserve-credentials"]
+        self._namespaces["cloud"] = cloud = Namespace("cloud", self)
+        cloud.run(["ip", "address", "add", f"{CLOUD_ADDRESS}/32", "dev", "lo"])
+        for index, name in enumerate(self._lan_names):
+            self._namespaces[f"lan {name}"] = lan = Namespace(f"lan {name}", self)
+            self._connect(lan, index, self._cloud_interface(name))
+
+    def _connect(self, lan: Namespace, index: int, cloud_interface: str) -> None:
+        """Give a LAN its multicast interface and its uplink."""
+        # The far end of the veth pair has no address: what matters is an interface that is up,
+        # has a carrier and takes multicast, which loops back to every process of the LAN.
+        _ip(lan, f"link add {LAN_INTERFACE} type veth peer name {LAN_INTERFACE}-peer")
+        _ip(lan, f"link set {LAN_INTERFACE}-peer up")
+        _ip(lan, f"link set {LAN_INTERFACE} multicast on up")
+        _ip(lan, f"address add {LAN_ADDRESS}/24 dev {LAN_INTERFACE}")
+        _ip(lan, f"route add 224.0.0.0/4 dev {LAN_INTERFACE}")
+        _ip(
+            self.cloud,
+            f"link add {cloud_interface} type veth peer name {WAN_INTERFACE}"
+            f" netns {lan.holder_pid}",
+        )
+        _ip(self.cloud, f"link set {cloud_interface} multicast off up")
+        _ip(self.cloud, f"address add 100.64.{index}.1/24 dev {cloud_interface}")
+        _ip(lan, f"link set {WAN_INTERFACE} multicast off up")
+        _ip(lan, f"address add 100.64.{index}.2/24 dev {WAN_INTERFACE}")
+        _ip(lan, f"route add {CLOUD_ADDRESS}/32 via 100.64.{index}.1 dev {WAN_INTERFACE}")
+
+    def _cloud_interface(self, lan: str) -> str:
+        return f"to{self._lan_names.index(lan)}"
+
+
+def end_orphans() -> list[int]:
+    """End processes of labs whose owner is gone (killed, so that nothing could clean up)."""
+    ended = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with suppress(OSError):
+            environment = (entry / "environ").read_bytes().split(b"\0")
+            for item in environment:
+                name, _, owner = item.decode(errors="replace").partition("=")
+                pid, _, _ = owner.partition("@")
+                if name == _OWNER_VARIABLE and pid.isdigit() and _identity(int(pid)) != owner:
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    ended.append(int(entry.name))
+    return ended
+
+
+def _identity(pid: int) -> str | None:
+    """A pid with its start time, so that a reused pid is somebody else."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return f"{pid}@{stat.rpartition(')')[2].split()[19]}"
+
+
+def _require_tools() -> None:
+    missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if missing:
+        raise LabUnavailable(
+            f"the lab needs {', '.join(missing)}: install the packages util-linux and iproute2"
+        )
+
+
+def _ip(space: Namespace, arguments: str) -> None:
+    space.run(["ip", *arguments.split()])

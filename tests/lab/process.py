@@ -1,0 +1,166 @@
+"""One process in the lab: its output in a file, its life by its pid, what it used. Started by
+`tests/lab/namespaces.py`; knows nothing of networks or ddswan.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+POLL_S = 0.01
+
+T = TypeVar("T")
+
+
+class ProcessFailed(AssertionError):
+    """A process of the lab did not do what was waited for; the message holds its last output."""
+
+
+def wait_until(condition: Callable[[], T | None], deadline_s: float, what: str) -> T:
+    """Poll until `condition` returns something true, and return that."""
+    end = time.monotonic() + deadline_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {deadline_s:g} s: {what}")
+        time.sleep(POLL_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process has used so far."""
+
+    cpu_s: float
+    peak_rss_bytes: int
+
+
+class Process:
+    """A running command. Standard output and error go into one file, so that the command never
+    waits for its reader and the file stays for whoever looks into a failure."""
+
+    def __init__(
+        self, argv: Sequence[str], *, name: str, output: Path, env: Mapping[str, str], cwd: Path
+    ) -> None:
+        self.name = name
+        self.argv = list(argv)
+        self.output_path = output
+        with output.open("wb") as sink:
+            self._popen = subprocess.Popen(
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env=dict(env),
+                cwd=cwd,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._popen.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._popen.poll()
+
+    def text(self) -> str:
+        return self.output_path.read_text(encoding="utf-8", errors="replace")
+
+    def lines(self) -> list[str]:
+        """The complete lines so far."""
+        text = self.text()
+        return text[: text.rfind("\n") + 1].splitlines()
+
+    def records(self) -> list[dict[str, Any]]:
+        """The lines that are JSON objects, as the sample applications write them."""
+        return [json.loads(line) for line in self.lines() if line.startswith("{")]
+
+    def tail(self, count: int = 25) -> str:
+        return "\n".join(self.text().splitlines()[-count:])
+
+    def wait_for_line(self, pattern: str, deadline_s: float = 10.0) -> re.Match[str]:
+        """The first line that matches; fails at once when the process ends without one."""
+        expression = re.compile(pattern, re.MULTILINE)
+        end = time.monotonic() + deadline_s
+        while True:
+            was_running = self.is_running
+            found = expression.search("\n".join(self.lines()))
+            if found:
+                return found
+            if not was_running:
+                raise ProcessFailed(self._report(f"ended without a line matching {pattern!r}"))
+            if time.monotonic() > end:
+                raise ProcessFailed(
+                    self._report(f"no line matching {pattern!r} within {deadline_s:g} s")
+                )
+            time.sleep(POLL_S)
+
+    def wait_for_records(self, count: int, deadline_s: float = 10.0) -> list[dict[str, Any]]:
+        """At least `count` JSON records, or fail."""
+        end = time.monotonic() + deadline_s
+        while True:
+            was_running = self.is_running
+            found = self.records()
+            if len(found) >= count:
+                return found
+            if not was_running or time.monotonic() > end:
+                raise ProcessFailed(self._report(f"{len(found)} of {count} records"))
+            time.sleep(POLL_S)
+
+    def wait(self, deadline_s: float = 10.0) -> int:
+        """Its exit code."""
+        try:
+            return self._popen.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise ProcessFailed(self._report(f"still running after {deadline_s:g} s")) from None
+
+    def wait_for_success(self, deadline_s: float = 10.0) -> None:
+        code = self.wait(deadline_s)
+        if code != 0:
+            raise ProcessFailed(self._report(f"exit code {code}"))
+
+    def send(self, number: signal.Signals) -> None:
+        if self.is_running:
+            os.kill(self.pid, number)
+
+    def terminate(self, deadline_s: float = 10.0) -> int:
+        """SIGTERM; its exit code. SIGKILL and a failure when it does not end in time."""
+        self.send(signal.SIGTERM)
+        try:
+            return self._popen.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            report = self._report(f"still running {deadline_s:g} s after SIGTERM")
+            self.kill()
+            raise ProcessFailed(report) from None
+
+    def kill(self) -> None:
+        """SIGKILL, and gone when this returns."""
+        self.send(signal.SIGKILL)
+        self._popen.wait(10.0)
+
+    def usage(self) -> Usage:
+        """CPU time and peak memory up to now; the process must be running."""
+        stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(stat[11]) + int(stat[12])
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+        if peak is None:
+            raise ProcessFailed(self._report("gone before its usage was read"))
+        return Usage(ticks / os.sysconf("SC_CLK_TCK"), int(peak[1]) * 1024)
+
+    def _report(self, what: str) -> str:
+        return f"{self.name} (pid {self.pid}): {what}; its last output:\n{self.tail()}"
