@@ -1,0 +1,138 @@
+"""What the applications of the LAN have: endpoints read from the DDS built-in topics. Keeps the
+present state and says when it changed; the reconciler rereads all of it. Endpoints of ddswan
+participants, this one's included, are left out here, so that nobody further in can loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+from uuid import UUID
+
+from cyclonedds.builtin import BuiltinDataReader
+from cyclonedds.core import DDSException, Policy
+from cyclonedds.idl._typesupport.DDS.XTypes import TypeIdentifier
+
+from edge_broker.dds import native, qos, types
+from edge_broker.dds.domain import TAG_PREFIX, LanDomain
+from gateway.model import Direction, Endpoint
+
+_log = logging.getLogger(__name__)
+
+_BATCH = 256
+_MOST_DEPARTED_WRITERS = 65_536
+
+_KEYED_ENTITY_KINDS = frozenset((0x02, 0x07))
+"""Low six bits of an RTPS entity id: writer with key, reader with key."""
+_KIND_MASK = 0x3F
+
+
+class Discovery:
+    """The endpoints of one LAN."""
+
+    def __init__(self, domain: LanDomain) -> None:
+        self._domain = domain
+        self._is_ours: dict[UUID, bool] = {}
+        self._found: dict[UUID, tuple[UUID, Endpoint]] = {}
+        self._writers: dict[int, Endpoint] = {}
+        self.type_identifiers: dict[str, TypeIdentifier] = {}
+        """How to ask for each announced type, by hash."""
+        self.failures = 0
+        """Discovery samples that could not be understood."""
+
+    def owns(self, reader: int) -> bool:
+        """Whether this reader reference is one of the built-in readers."""
+        return reader in (
+            self._domain.participants._ref,
+            self._domain.publications._ref,
+            self._domain.subscriptions._ref,
+        )
+
+    def endpoints(self) -> list[Endpoint]:
+        """Applications' endpoints now. One whose participant is not known yet is not shown: it
+        might be another gateway's."""
+        return [
+            endpoint
+            for participant, endpoint in self._found.values()
+            if self._is_ours.get(participant) is False
+        ]
+
+    def writer(self, handle: int) -> Endpoint | None:
+        """The writer a sample's publication handle stands for."""
+        return self._writers.get(handle)
+
+    def collect(self) -> bool:
+        """Reads what the built-in topics have; True when anything changed."""
+        # Participants first: an endpoint is judged by the tag of its participant.
+        changed = self._collect(self._domain.participants, self._take_participant)
+        for reader, direction in (
+            (self._domain.publications, Direction.PUB),
+            (self._domain.subscriptions, Direction.SUB),
+        ):
+            changed |= self._collect(
+                reader, lambda sample, direction=direction: self._take_endpoint(sample, direction)
+            )
+        return changed
+
+    def _collect(self, reader: BuiltinDataReader, take: Any) -> bool:
+        changed = False
+        while True:
+            try:
+                samples = reader.take(N=_BATCH)
+            except DDSException as error:
+                self._count_failure("discovery data cannot be read", error)
+                return changed
+            for sample in samples:
+                try:
+                    take(sample)
+                    changed = True
+                except (ValueError, TypeError, AttributeError, StopIteration) as error:
+                    self._count_failure("a discovered endpoint cannot be understood", error)
+            if len(samples) < _BATCH:
+                return changed
+
+    def _count_failure(self, what: str, error: Exception) -> None:
+        self.failures += 1
+        if self.failures & (self.failures - 1) == 0:  # 1st, 2nd, 4th, 8th…: never a flood
+            _log.warning("%s, skipped: %s (failures=%d)", what, error, self.failures)
+
+    def _take_participant(self, sample: Any) -> None:
+        if sample.sample_info.instance_state != native.INSTANCE_ALIVE:
+            self._is_ours.pop(sample.key, None)
+            return
+        tag = b""
+        if Policy.Userdata in sample.qos:
+            tag = bytes(sample.qos[Policy.Userdata].data)
+        self._is_ours[sample.key] = tag.startswith(TAG_PREFIX)
+
+    def _take_endpoint(self, sample: Any, direction: Direction) -> None:
+        if sample.sample_info.instance_state != native.INSTANCE_ALIVE:
+            self._found.pop(sample.key, None)
+            return
+        hash_ = types.type_hash(sample.type_id)
+        if hash_ is not None:
+            self.type_identifiers[hash_] = sample.type_id
+        endpoint = Endpoint(
+            guid=sample.key.hex,
+            direction=direction,
+            topic=sample.topic_name,
+            type_name=sample.type_name,
+            type_hash=hash_,
+            keyed=(sample.key.bytes[15] & _KIND_MASK) in _KEYED_ENTITY_KINDS,
+            qos=qos.discovered(sample.qos),
+        )
+        self._found[sample.key] = (sample.participant_key, endpoint)
+        if direction is Direction.PUB:
+            # A publication handle is the instance handle of the writer's discovery sample. It is
+            # kept after the writer's departure: its last samples may still be in a reader.
+            handle = sample.sample_info.instance_handle
+            self._writers.pop(handle, None)
+            self._writers[handle] = endpoint
+            if len(self._writers) > _MOST_DEPARTED_WRITERS:
+                self._forget_oldest_departed()
+
+    def _forget_oldest_departed(self) -> None:
+        present = {endpoint.guid for _, endpoint in self._found.values()}
+        for handle, endpoint in list(self._writers.items())[: _MOST_DEPARTED_WRITERS // 2]:
+            if endpoint.guid not in present:
+                del self._writers[handle]
