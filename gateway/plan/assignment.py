@@ -41,7 +41,7 @@ class AssignmentPlan:
 class Rebalancing:
     """When working assignments are moved for the sake of balance."""
 
-    factor: float = 1.3
+    factor: float = 1.5
     """Only a router above this multiple of the mean is relieved."""
     max_moves: int = 16
     """Moves of one plan."""
@@ -57,9 +57,12 @@ class _Layout:
     primaries: dict[str, str] = field(default_factory=dict)
     load: dict[str, float] = field(default_factory=dict)
     """Cost of the topics for which a router is primary."""
-    burden: dict[str, float] = field(default_factory=dict)
-    """The same for primary and standby together."""
     count: dict[str, int] = field(default_factory=dict)
+    """Their number."""
+    inherits: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Cost of what a standby (second) takes over when a primary (first) fails."""
+    backs: dict[str, int] = field(default_factory=dict)
+    """Number of topics for which a router is standby."""
 
     def carry(self, topic: str, router: str) -> None:
         self.primaries[topic] = router
@@ -70,12 +73,13 @@ class _Layout:
         self.carry(topic, target)
 
     def stand_by(self, topic: str, router: str) -> None:
-        self.burden[router] = self.burden.get(router, 0.0) + self.cost(topic, router)
+        pair = (self.primaries[topic], router)
+        self.inherits[pair] = self.inherits.get(pair, 0.0) + self.cost(topic, router)
+        self.backs[router] = self.backs.get(router, 0) + 1
 
     def _add(self, topic: str, router: str, sign: int) -> None:
         cost = sign * self.cost(topic, router)
         self.load[router] = self.load.get(router, 0.0) + cost
-        self.burden[router] = self.burden.get(router, 0.0) + cost
         self.count[router] = self.count.get(router, 0) + sign
 
     def load_with(self, topic: str, router: str) -> float:
@@ -84,15 +88,17 @@ class _Layout:
     def best_primary(self, topic: str) -> str:
         return min(self.routers, key=lambda r: (self.load_with(topic, r), self.count.get(r, 0), r))
 
-    def best_standby(self, topic: str, primary: str) -> str | None:
-        """Elsewhere than the primary if it can be: what takes one zone down spares another."""
+    def best_standby(self, topic: str) -> str | None:
+        """Elsewhere than the primary if it can be: what takes one zone down spares another. Then
+        the one left with the least if that primary fails, so that its topics spread."""
+        primary = self.primaries[topic]
         home = self.routers[primary].zone
         return min(
             (r for r in self.routers if r != primary),
             key=lambda r: (
                 bool(home) and self.routers[r].zone == home,
-                self.burden.get(r, 0.0) + self.cost(topic, r),
-                self.count.get(r, 0),
+                self.load_with(topic, r) + self.inherits.get((primary, r), 0.0),
+                self.backs.get(r, 0),
                 r,
             ),
             default=None,
@@ -197,7 +203,7 @@ def _standbys(layout: _Layout, topics: dict[str, TopicView]) -> dict[str, str | 
                 break
     for name in topics:
         if name not in chosen:
-            standby = layout.best_standby(name, layout.primaries[name])
+            standby = layout.best_standby(name)
             chosen[name] = standby
             if standby is not None:
                 layout.stand_by(name, standby)

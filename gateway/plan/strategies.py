@@ -58,7 +58,9 @@ class LeastLoad:
     """A topic costs its bytes per second, each destination counted."""
 
     name = "least-load"
-    negligible = 1_000_000.0
+
+    def __init__(self, negligible_bytes_per_s: float = 0.0) -> None:
+        self.negligible = negligible_bytes_per_s
 
     def costs(self, view: FabricView, rates: Mapping[str, float]) -> Cost:
         expected = expected_rates(view, rates)
@@ -84,10 +86,15 @@ class LeastCpu:
         return lambda topic, router: expected[topic] * prices.get(router, typical)
 
 
-STRATEGIES: dict[str, Strategy] = {
-    strategy.name: strategy
-    for strategy in (LeastLoad(), LeastTopics(), LeastCpu(), LeastConnections())
-}
+def choose_strategy(name: str, *, negligible_bytes_per_s: float) -> Strategy:
+    """The strategy of that name; the configuration admits only names known here."""
+    strategies: tuple[Strategy, ...] = (
+        LeastLoad(negligible_bytes_per_s),
+        LeastTopics(),
+        LeastCpu(),
+        LeastConnections(),
+    )
+    return {strategy.name: strategy for strategy in strategies}[name]
 
 
 def fan_out(topic: TopicView) -> int:
