@@ -35,7 +35,11 @@ class Command(Protocol):
 def add_setting(parser: argparse._ActionsContainer, flag: str, path: str, metavar: str) -> None:
     """Makes a setting reachable as a flag. The text is validated with all other sources."""
     parser.add_argument(
-        flag, dest=path, metavar=metavar, default=None, help=describe_setting(Config, path)
+        flag,
+        dest=path,
+        metavar=metavar,
+        default=None,
+        help=describe_setting(Config, path).replace("%", "%%"),
     )
 
 
