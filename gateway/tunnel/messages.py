@@ -77,6 +77,7 @@ class Ack(NamedTuple):
     cumulative: int
     ranges: tuple[tuple[int, int], ...]
     unknown: bool
+    finished: bool
 
 
 class Close(NamedTuple):
@@ -193,6 +194,7 @@ def ack(
     cumulative: int,
     ranges: Sequence[tuple[int, int]] = (),
     unknown: bool = False,
+    finished: bool = False,
 ) -> bytes:
     envelope = Envelope(to=(to,))
     message = envelope.ack
@@ -202,6 +204,7 @@ def ack(
     for first, last in ranges:
         message.ranges.add(first=first, last=last)
     message.unknown = unknown
+    message.finished = finished
     return encode(envelope)
 
 
@@ -281,6 +284,7 @@ def _read_ack(envelope: Envelope) -> Message:
         message.cumulative,
         tuple((each.first, each.last) for each in message.ranges),
         message.unknown,
+        message.finished,
     )
 
 

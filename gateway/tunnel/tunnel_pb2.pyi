@@ -173,18 +173,20 @@ class Range(_message.Message):
     def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class Ack(_message.Message):
-    __slots__ = ("subscriber", "stream", "cumulative", "ranges", "unknown")
+    __slots__ = ("subscriber", "stream", "cumulative", "ranges", "unknown", "finished")
     SUBSCRIBER_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     CUMULATIVE_FIELD_NUMBER: _ClassVar[int]
     RANGES_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
     subscriber: Peer
     stream: StreamId
     cumulative: int
     ranges: _containers.RepeatedCompositeFieldContainer[Range]
     unknown: bool
-    def __init__(self, subscriber: _Optional[_Union[Peer, _Mapping]] = ..., stream: _Optional[_Union[StreamId, _Mapping]] = ..., cumulative: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., unknown: _Optional[bool] = ...) -> None: ...
+    finished: bool
+    def __init__(self, subscriber: _Optional[_Union[Peer, _Mapping]] = ..., stream: _Optional[_Union[StreamId, _Mapping]] = ..., cumulative: _Optional[int] = ..., ranges: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., unknown: _Optional[bool] = ..., finished: _Optional[bool] = ...) -> None: ...
 
 class Close(_message.Message):
     __slots__ = ("stream", "last")
