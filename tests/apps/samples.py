@@ -43,6 +43,15 @@ class Plain(IdlStruct, typename="lab.Plain"):
 
 @dataclass
 @annotate.final
+class Hello(IdlStruct, typename="HelloWorld"):
+    """The type of the Fast DDS application."""
+
+    index: uint32
+    message: str
+
+
+@dataclass
+@annotate.final
 class Keyed(IdlStruct, typename="lab.Keyed"):
     """The key is not the first member: a key-only sample and a whole one differ from byte one."""
 
@@ -168,6 +177,7 @@ def _reading(index: int) -> Reading:
 
 MAKERS: dict[str, tuple[type[Any], Callable[[int, int, int], Any]]] = {
     "plain": (Plain, lambda i, size, key: Plain(i, _octets(i, size))),
+    "hello": (Hello, lambda i, size, key: Hello(i, f"hello {i}")),
     "keyed": (Keyed, lambda i, size, key: Keyed(i, key, _octets(i, size))),
     "named": (Named, lambda i, size, key: Named(f"näme {key}", key, i)),
     "numbers": (
