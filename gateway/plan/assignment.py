@@ -7,11 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from gateway.model import Assignment, FabricView, RouterInfo, TopicView
 from gateway.plan.strategies import Cost, Strategy
 
 _ROUNDING = 1e-9
+
+
+class Cause(StrEnum):
+    """Why an assignment changes."""
+
+    NEW_TOPIC = "new topic"
+    ROUTER_LEFT = "router left"
+    ROUTER_DRAINS = "router drains"
+    STANDBY_FOUND = "standby found"
+    STANDBY_LEFT = "standby left"
+    STANDBY_DRAINS = "standby drains"
+    REBALANCING = "rebalancing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +35,7 @@ class Change:
     before: Assignment | None
     after: Assignment
     version: int
-    why: str
+    why: Cause
 
     @property
     def is_move(self) -> bool:
@@ -120,23 +133,22 @@ def plan_assignments(
     if not usable:
         return AssignmentPlan(unserved=tuple(topics))
     layout = _Layout(usable, strategy.costs(view, rates))
-    why: dict[str, str] = {}
+    why: dict[str, Cause] = {}
 
     homeless = []
     for name, topic in topics.items():
-        heir, reason = _heir(topic, view, usable)
+        heir = _heir(topic.assignment, usable)
         if heir is None:
             homeless.append(name)
         else:
             layout.carry(name, heir)
-        why[name] = reason
     # The heaviest first: the light ones then level out what is left.
     cheapest = {name: min(layout.cost(name, router) for router in usable) for name in homeless}
     for name in sorted(homeless, key=lambda name: (-cheapest[name], name)):
         layout.carry(name, layout.best_primary(name))
     if rebalancing is not None:
         for name in _rebalance(layout, topics, strategy, rebalancing):
-            why[name] = "rebalancing"
+            why[name] = Cause.REBALANCING
 
     standbys = _standbys(layout, topics)
     changes = []
@@ -145,9 +157,9 @@ def plan_assignments(
         primary, standby = layout.primaries[name], standbys[name]
         if before is not None and (before.primary, before.standby) == (primary, standby):
             continue
-        reason = why[name] or _standby_reason(before, view)
         after = Assignment(primary, standby, epoch)
-        changes.append(Change(name, before, after, topic.version, reason))
+        cause = why.get(name) or _cause(before, primary, view)
+        changes.append(Change(name, before, after, topic.version, cause))
     return AssignmentPlan(tuple(changes))
 
 
@@ -173,20 +185,13 @@ def plan_deletions(unused: Mapping[str, float], now_s: float, grace_s: float) ->
     return tuple(sorted(name for name, since_s in unused.items() if now_s - since_s >= grace_s))
 
 
-def _heir(
-    topic: TopicView, view: FabricView, usable: dict[str, RouterInfo]
-) -> tuple[str | None, str]:
-    """Who carries the topic from here on without anything being placed anew, and why that is
-    another router than before (empty: it is not)."""
-    before = topic.assignment
-    if before is None:
-        return None, "new topic"
-    if before.primary in usable:
-        return before.primary, ""
-    verb = "drains" if before.primary in view.routers else "left"
-    reason = f"router {before.primary} {verb}"
-    # Edges hold links to the standby already: nothing waits for a connection.
-    return (before.standby if before.standby in usable else None), reason
+def _heir(before: Assignment | None, usable: dict[str, RouterInfo]) -> str | None:
+    """Who carries the topic on without anything being placed anew: the primary, else the standby,
+    to which edges hold links already."""
+    for router in (before.primary, before.standby) if before is not None else ():
+        if router in usable:
+            return router
+    return None
 
 
 def _standbys(layout: _Layout, topics: dict[str, TopicView]) -> dict[str, str | None]:
@@ -210,11 +215,14 @@ def _standbys(layout: _Layout, topics: dict[str, TopicView]) -> dict[str, str | 
     return chosen
 
 
-def _standby_reason(before: Assignment | None, view: FabricView) -> str:
-    if before is None or before.standby is None:
-        return "standby found"
-    verb = "drains" if before.standby in view.routers else "left"
-    return f"standby {before.standby} {verb}"
+def _cause(before: Assignment | None, primary: str, view: FabricView) -> Cause:
+    if before is None:
+        return Cause.NEW_TOPIC
+    if before.primary != primary:
+        return Cause.ROUTER_DRAINS if before.primary in view.routers else Cause.ROUTER_LEFT
+    if before.standby is None:
+        return Cause.STANDBY_FOUND
+    return Cause.STANDBY_DRAINS if before.standby in view.routers else Cause.STANDBY_LEFT
 
 
 def _rebalance(

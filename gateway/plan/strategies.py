@@ -159,7 +159,7 @@ def _reported(view: FabricView) -> tuple[dict[str, float], dict[str, float]]:
         for name, rate in info.load.topics:
             if name in view.topics:
                 # While edges change over, two routers carry a part each.
-                listed[name] = listed.get(name, 0.0) + rate
+                listed[name] = listed.get(name, 0.0) + max(0.0, rate)
     of_router: dict[str, list[str]] = {}
     for name, topic in view.topics.items():
         if name not in listed and topic.assignment is not None:

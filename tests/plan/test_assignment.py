@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.model import Assignment, FabricView, TopicView
 from gateway.plan.assignment import (
     AssignmentPlan,
+    Cause,
     Rebalancing,
     empty_since,
     plan_assignments,
@@ -62,14 +63,14 @@ def test_no_router_leaves_used_topics_unserved_and_says_so() -> None:
 def test_one_router_is_primary_without_standby() -> None:
     (change,) = plan(fabric([router("r1")], [topic("t")])).changes
     assert change.after == Assignment("r1", None, 7)
-    assert change.why == "new topic"
+    assert change.why is Cause.NEW_TOPIC
 
 
 def test_a_second_router_becomes_standby_and_takes_nothing_over() -> None:
     view = fabric([router("r1"), router("r2")], [assigned("t", "r1", None)])
     (change,) = plan(view).changes
     assert change.after == Assignment("r1", "r2", 7)
-    assert change.why == "standby found"
+    assert change.why is Cause.STANDBY_FOUND
     assert not change.is_move
 
 
@@ -77,7 +78,7 @@ def test_a_dead_primary_is_replaced_by_its_standby() -> None:
     view = fabric([router("r2"), router("r3")], [assigned("t", "r1", "r3")])
     (change,) = plan(view).changes
     assert change.after == Assignment("r3", "r2", 7)
-    assert change.why == "router r1 left"
+    assert change.why is Cause.ROUTER_LEFT
     assert change.is_move
 
 
@@ -85,14 +86,14 @@ def test_a_draining_router_hands_over_to_the_standby() -> None:
     view = fabric([router("r1", draining=True), router("r2")], [assigned("t", "r1", "r2")])
     (change,) = plan(view).changes
     assert change.after == Assignment("r2", None, 7)
-    assert change.why == "router r1 drains"
+    assert change.why is Cause.ROUTER_DRAINS
 
 
 def test_a_dead_standby_is_replaced_and_the_primary_stays() -> None:
     view = fabric([router("r1"), router("r3")], [assigned("t", "r1", "r2")])
     (change,) = plan(view).changes
     assert change.after == Assignment("r1", "r3", 7)
-    assert change.why == "standby r2 left"
+    assert change.why is Cause.STANDBY_LEFT
 
 
 def test_both_gone_places_the_topic_anew() -> None:
@@ -191,7 +192,7 @@ def test_a_joining_router_gets_the_fewest_topics_that_help() -> None:
     # Mean 4: 5 on a router is fine, 6 is not.
     assert sorted(c.before.primary for c in moved.changes if c.before) == ["r1", "r2"]
     assert {c.after.primary for c in moved.changes} == {"r3"}
-    assert {c.why for c in moved.changes} == {"rebalancing"}
+    assert {c.why for c in moved.changes} == {Cause.REBALANCING}
 
 
 def test_one_move_is_enough_for_one_overload() -> None:
