@@ -24,6 +24,10 @@ MAX_BATCH_SAMPLES = 1 << 20
 WRITE, DISPOSE, WRITE_DISPOSE, UNREGISTER = range(4)
 """Kinds of samples, one byte each in the column `kinds`."""
 
+MAX_BUNDLE_BYTES = 256 * 1024
+MAX_MEMBER_BYTES = 64 * 1024
+"""Frames up to this size share one message with others that wait, up to MAX_BUNDLE_BYTES."""
+
 _HEADER = struct.Struct("<BBHI")
 HEADER_BYTES = _HEADER.size
 _MAX_NUMBER = (1 << 63) - 1
@@ -111,14 +115,9 @@ def _payload_at(frame: bytes) -> int:
     length = len(frame)
     if length < HEADER_BYTES:
         raise FrameError(f"frame dropped: {length} bytes are too few for a header")
-    version, reserved, more_reserved, head_length = _HEADER.unpack_from(frame)
-    if version != PROTOCOL_VERSION:
-        raise FrameVersionError(
-            f"protocol version {version} is not {PROTOCOL_VERSION}: "
-            "run the same ddswan version on all brokers"
-        )
-    if reserved or more_reserved:
-        raise FrameError("frame dropped: its reserved bytes are not zero")
+    version, kind, reserved, head_length = _HEADER.unpack_from(frame)
+    if version != PROTOCOL_VERSION or kind or reserved:
+        raise _broken_header(frame)
     if length > MAX_FRAME_BYTES:
         raise FrameError(f"frame dropped: {length} bytes are more than {MAX_FRAME_BYTES}")
     end: int = HEADER_BYTES + head_length
@@ -127,12 +126,56 @@ def _payload_at(frame: bytes) -> int:
     return end
 
 
+def _broken_header(message: bytes) -> FrameError:
+    version = message[0]
+    if version != PROTOCOL_VERSION:
+        return FrameVersionError(
+            f"protocol version {version} is not {PROTOCOL_VERSION}: "
+            "run the same ddswan version on all brokers"
+        )
+    return FrameError("frame dropped: its reserved bytes are not zero")
+
+
 def readdress(frame: bytes, to: Sequence[str]) -> bytes:
     """The same frame for other edges: for resending to one of them."""
     envelope, payload = decode(frame)
     del envelope.to[:]
     envelope.to.extend(to)
     return encode(envelope, (payload,))
+
+
+# ---------------------------------------------------------------- bundles
+
+_BUNDLE_HEADER = _HEADER.pack(PROTOCOL_VERSION, 1, 0, 0)
+_LENGTH = struct.Struct("<I")
+
+
+def bundle(frames: Sequence[bytes]) -> bytes:
+    """Several frames as one message: a message costs much more than its bytes."""
+    parts = [_BUNDLE_HEADER]
+    for frame in frames:
+        parts += (_LENGTH.pack(len(frame)), frame)
+    return b"".join(parts)
+
+
+def unbundle(message: bytes) -> Sequence[bytes]:
+    """The frames of a message, itself when it is no bundle; raises FrameError."""
+    if message[1:2] != b"\x01":
+        return (message,)
+    if not message.startswith(_BUNDLE_HEADER):
+        raise _broken_header(message)
+    frames = []
+    at = HEADER_BYTES
+    end = len(message)
+    while at < end:
+        if at + 4 > end:
+            raise FrameError("bundle dropped: it is truncated")
+        (length,) = _LENGTH.unpack_from(message, at)
+        at += 4 + length
+        if at > end:
+            raise FrameError("bundle dropped: it is truncated")
+        frames.append(message[at - length : at])
+    return frames
 
 
 # ---------------------------------------------------------------- batches
