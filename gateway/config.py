@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-_ID = r"^[A-Za-z0-9._-]{1,64}$"
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_RESERVED = (".", "..", "zookeeper")
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -26,6 +27,12 @@ def split_address(address: str) -> tuple[str, int]:
 
 def _is_address(text: str) -> str:
     split_address(text)
+    return text
+
+
+def _is_name(text: str) -> str:
+    if not _NAME.fullmatch(text) or text in _RESERVED:
+        raise ValueError("must be 1 to 64 of the characters A-Z a-z 0-9 . _ - (not . or ..)")
     return text
 
 
@@ -49,7 +56,8 @@ Address = Annotated[str, AfterValidator(_is_address)]
 Addresses = Annotated[tuple[Address, ...], BeforeValidator(_from_commas), Field(min_length=1)]
 Globs = Annotated[tuple[str, ...], BeforeValidator(_from_commas)]
 FilesByName = Annotated[dict[str, str], BeforeValidator(_from_pairs)]
-Name = Annotated[str, Field(pattern=_ID)]
+Name = Annotated[str, AfterValidator(_is_name)]
+"""What may be a node name in the ZooKeeper tree."""
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 

@@ -220,10 +220,7 @@ def _explain_one(schema: type[BaseModel], detail: ErrorDetails, origins: Mapping
         else:
             valid = setting_paths(schema) + list(schema.model_fields)
         return f"unknown setting '{name}'{where}{_nearest(name, valid)}"
-    if detail["type"] == "string_pattern_mismatch":
-        problem = "must be 1 to 64 of the characters A-Z a-z 0-9 . _ -"
-    else:
-        problem = detail["msg"].removeprefix("Value error, ").replace("Input should", "must")
+    problem = detail["msg"].removeprefix("Value error, ").replace("Input should", "must")
     return f"setting '{name}'{where} is {_shortened(detail['input'])}: {problem}"
 
 
