@@ -1,0 +1,198 @@
+"""A whole ddswan in a lab: ZooKeeper and routers in the cloud, one edge in every LAN. Used by the
+end-to-end tests and the benchmarks; brokers are started by their command line only.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.lab.namespaces import CLOUD_ADDRESS, LAN_INTERFACE, Lab
+from tests.lab.process import Process, ProcessFailed, Usage, wait_until
+
+ZOOKEEPER = f"{CLOUD_ADDRESS}:2181"
+FABRIC = "default"
+ROOT = f"/ddswan/{FABRIC}"
+_FIRST_PORT = 7447
+STOP_S = 10.0
+"""How long any broker may take from SIGTERM to its end."""
+
+Tree = dict[str, str]
+
+
+class Fabric:
+    """Brokers by their ids. A context manager: running when entered, ended when left."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        lans: list[str],
+        *,
+        routers: int = 1,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.lab = lab
+        self._lans = lans
+        self._router_ids = [f"r{number + 1}" for number in range(routers)]
+        self._settings = dict(settings or {})
+        self._directory = tempfile.TemporaryDirectory(prefix="ddswan-zk-")
+        self.brokers: dict[str, Process] = {}
+        """Running ones and ended ones, by id; `zookeeper` among them."""
+
+    def __enter__(self) -> Fabric:
+        try:
+            self.start_zookeeper()
+            for router in self._router_ids:
+                self.start_router(router)
+            for lan in self._lans:
+                self.start_edge(lan)
+            self.wait_until_registered()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Brokers.
+
+    def start_zookeeper(self) -> Process:
+        data = str(Path(self._directory.name) / "data")
+        process = self._ddswan("zookeeper", "zookeeper", "--port", "2181", "--data", data)
+        wait_until(lambda: self._answers_or_fails(process), 30.0, "ZooKeeper answers in the cloud")
+        return process
+
+    def start_router(self, router: str) -> Process:
+        port = _FIRST_PORT + int(router[1:]) - 1
+        return self._ddswan(
+            router,
+            "router",
+            f"--id={router}",
+            f"--zookeeper={ZOOKEEPER}",
+            f"--listen=0.0.0.0:{port}",
+            f"--advertise={CLOUD_ADDRESS}:{port}",
+        )
+
+    def start_edge(self, lan: str, edge: str = "") -> Process:
+        """The edge of a LAN; its id is `e-<lan>` unless given."""
+        edge = edge or edge_of(lan)
+        return self._ddswan(
+            edge,
+            "edge",
+            f"--id={edge}",
+            f"--lan={lan}",
+            "--domain=0",
+            f"--zookeeper={ZOOKEEPER}",
+            f"--interface={LAN_INTERFACE}",
+            lan=lan,
+        )
+
+    def edge(self, lan: str) -> Process:
+        return self.brokers[edge_of(lan)]
+
+    def close(self) -> None:
+        """End everything at once; a test that cares how brokers stop does so itself before."""
+        for process in reversed(self.brokers.values()):
+            process.kill()
+        self._directory.cleanup()
+
+    def stop(self) -> dict[str, int]:
+        """SIGTERM to edges, then routers, then ZooKeeper; exit codes. Fails past the deadline."""
+        order = [*(id for id in self.brokers if id.startswith("e-"))]
+        order += [id for id in self.brokers if id not in order and id != "zookeeper"]
+        order += ["zookeeper"]
+        return {id: self.brokers[id].terminate(STOP_S) for id in order}
+
+    def usage(self) -> dict[str, Usage]:
+        """What each running broker has used; ZooKeeper's own process is Java's, a child."""
+        return {
+            id: process.usage()
+            for id, process in self.brokers.items()
+            if process.is_running and id != "zookeeper"
+        }
+
+    # The tree and what `ddswan status` says of it.
+
+    def tree(self) -> Tree:
+        """Every node of the fabric: path below its root, and data."""
+        argv = [sys.executable, "-m", "tests.lab.tree", ZOOKEEPER, "dump", ROOT]
+        found: Tree = json.loads(self.lab.cloud.run(argv))
+        return {path.removeprefix(ROOT + "/"): data for path, data in found.items()}
+
+    def put(self, path: str, data: str) -> None:
+        """Write a node by hand, as with a ZooKeeper shell."""
+        argv = [sys.executable, "-m", "tests.lab.tree", ZOOKEEPER, "put", f"{ROOT}/{path}", data]
+        self.lab.cloud.run(argv)
+
+    def delete(self, path: str) -> None:
+        argv = [sys.executable, "-m", "tests.lab.tree", ZOOKEEPER, "delete", f"{ROOT}/{path}"]
+        self.lab.cloud.run(argv)
+
+    def status(self) -> dict[str, Any]:
+        argv = [sys.executable, "-m", "gateway.cli", "status", "--json", f"--zookeeper={ZOOKEEPER}"]
+        found: dict[str, Any] = json.loads(self.lab.cloud.run(argv))
+        return found
+
+    def wait_for_tree(
+        self, condition: Callable[[Tree], bool], deadline_s: float, what: str
+    ) -> Tree:
+        """The first tree that satisfies the condition."""
+
+        def look() -> Tree | None:
+            tree = self.tree()
+            return tree if condition(tree) else None
+
+        return wait_until(look, deadline_s, what)
+
+    def wait_until_registered(self, deadline_s: float = 30.0) -> None:
+        """Every broker started is in the tree, and somebody leads."""
+        edges = [f"edges/{id}" for id in self.brokers if id.startswith("e-")]
+        routers = [f"routers/{id}" for id in self.brokers if id.startswith("r")]
+
+        def is_complete(tree: Tree) -> bool:
+            self.check_running()
+            leads = any(path.startswith("leader/") for path in tree)
+            return leads and all(path in tree for path in [*edges, *routers])
+
+        self.wait_for_tree(is_complete, deadline_s, "every broker is registered")
+
+    def check_running(self) -> None:
+        """A broker that ended by itself is a failure that should be told at once."""
+        for process in self.brokers.values():
+            if process.exit_code is not None and process.exit_code > 0:
+                raise ProcessFailed(
+                    f"{process.name} ended with {process.exit_code}:\n{process.tail()}"
+                )
+
+    def _ddswan(self, id: str, *arguments: str, lan: str = "") -> Process:
+        space = self.lab.lan(lan) if lan else self.lab.cloud
+        process = space.python("gateway.cli", *arguments, name=id, env=self._settings)
+        self.brokers[id] = process
+        return process
+
+    def _answers_or_fails(self, process: Process) -> bool:
+        if not process.is_running:
+            raise ProcessFailed(f"ZooKeeper did not start:\n{process.tail()}")
+        try:
+            self.lab.cloud.run([sys.executable, "-c", _CONNECT], deadline_s=5.0)
+        except ProcessFailed:
+            return False
+        return True
+
+
+def edge_of(lan: str) -> str:
+    return f"e-{lan}"
+
+
+_CONNECT = f"import socket; socket.create_connection(('{CLOUD_ADDRESS}', 2181), 1.0).close()"
