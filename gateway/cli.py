@@ -9,10 +9,9 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import entry_points, version
 
 from gateway.command import Command, add_setting
-from gateway.commands.configuration import ConfigCommand
 from gateway.config import Config
 from gateway.errors import ConfigError, DdswanError
 from gateway.observe.logs import set_up_logging
@@ -80,21 +79,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _find_commands(arguments: Sequence[str]) -> dict[str, Command]:
-    """Built-in commands and those of the entry points. When the command line names one, the
-    others are not imported: `status` needs no DDS."""
-    found: dict[str, Command] = {command.name: command for command in _built_in()}
+    """The commands the entry points name. When the command line chooses one, the others are not
+    imported: `status` needs no DDS."""
     registered = {entry.name: entry for entry in entry_points(group=COMMAND_GROUP)}
-    named = next((word for word in arguments if not word.startswith("-")), None)
-    if named in found:
-        return found
-    for name in [named] if named in registered else sorted(registered):
-        command: Command = registered[name].load()
-        found[command.name] = command
-    return found
-
-
-def _built_in() -> list[Command]:
-    return [ConfigCommand()]
+    if not registered:
+        raise ConfigError("ddswan is not installed; run `./dev setup` or `pip install .`")
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    names = [chosen] if chosen in registered else list(registered)
+    return {name: registered[name].load() for name in names}
 
 
 def _parser(commands: dict[str, Command]) -> argparse.ArgumentParser:
@@ -105,7 +97,7 @@ def _parser(commands: dict[str, Command]) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"ddswan {_version()}")
+    parser.add_argument("--version", action="version", version=f"ddswan {version('ddswan')}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in commands.values():
         subparser = subparsers.add_parser(
@@ -121,15 +113,6 @@ def _parser(commands: dict[str, Command]) -> argparse.ArgumentParser:
         for flag, path, metavar in _COMMON:
             add_setting(common, flag, path, metavar)
     return parser
-
-
-def _version() -> str:
-    try:
-        return version("ddswan")
-    except PackageNotFoundError as error:
-        raise ConfigError(
-            "ddswan is not installed; run `./dev setup` or `pip install .`"
-        ) from error
 
 
 if __name__ == "__main__":

@@ -37,3 +37,6 @@ class ConfigCommand:
         else:
             print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
         return 0
+
+
+command = ConfigCommand()

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 _ROOT = "ddswan"
+_OURS = (_ROOT, "gateway", "edge_broker", "routing_broker")
 _BURST = 10
 _PERIOD_S = 60.0
 
@@ -98,7 +99,8 @@ def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if style == "json" else TextLines())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logging.getLogger(_ROOT).setLevel(level.upper())
+    for name in _OURS:
+        logging.getLogger(name).setLevel(level.upper())
 
 
 class TextLines(logging.Formatter):
