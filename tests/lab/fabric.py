@@ -69,7 +69,7 @@ class Fabric:
 
     def start_zookeeper(self) -> Process:
         data = str(Path(self._directory.name) / "data")
-        process = self._ddswan("zookeeper", "zookeeper", "--port", "2181", "--data", data)
+        process = self._ddswan("zookeeper", "zookeeper", "--host=0.0.0.0", f"--data={data}")
         wait_until(lambda: self._answers_or_fails(process), 30.0, "ZooKeeper answers in the cloud")
         return process
 

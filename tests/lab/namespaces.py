@@ -27,7 +27,7 @@ LAN_ADDRESS = "192.168.7.1"
 CLOUD_ADDRESS = "10.99.0.1"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-_OWNER_VARIABLE = "DDSWAN_LAB_OWNER"
+_OWNER_VARIABLE = "LAN_LAB_OWNER"
 _TOOLS = ("unshare", "nsenter", "setpriv", "ip", "mount", "sh")
 
 
@@ -261,7 +261,9 @@ class Lab:
 
     def environment(self, extra: Mapping[str, str]) -> dict[str, str]:
         inherited = {
-            k: v for k, v in os.environ.items() if not k.startswith(("CYCLONEDDS", "FAST"))
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("CYCLONEDDS", "FAST", "DDSWAN_"))
         }
         marks = {_OWNER_VARIABLE: _identity(os.getpid()) or "", "PYTHONUNBUFFERED": "1"}
         return inherited | marks | dict(extra)
