@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+# Read when the library is loaded: it would print what it also raises.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 import grpc
 
 from gateway.errors import LinkError
 from gateway.tunnel.conversation import Conversation
 from gateway.tunnel.frames import MAX_FRAME_BYTES
-
-# The library prints what it also raises; whoever debugs it sets the variable.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 _SERVICE = "ddswan.tunnel.v1.Tunnel"
 _METHOD = "Link"

@@ -1,0 +1,358 @@
+"""A stream as its publishing edge sees it: what was sent, who has acknowledged what, what to send
+again and when. Pure: the caller sends, and passes the time. Called by the edge broker's ingress.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from gateway.tunnel.frames import StreamKey
+from gateway.tunnel.ranges import NearPrefix
+
+FIRST_TIMEOUT_S = 0.2
+LAST_TIMEOUT_S = 5.0
+REORDER_GRACE_S = 0.05
+"""How long a gap may be a mere detour over another path."""
+_EVIDENCE_STEP_S = 0.01
+"""Signs of a gap this close together share one entry, so that their number stays small."""
+RESEND_BURST_BYTES = 4 * 1024 * 1024
+_BATCH_OVERHEAD_BYTES = 256
+"""What keeping a batch costs besides its frame; matters when batches are tiny."""
+
+
+class Sent(NamedTuple):
+    """A batch of a reliable stream that somebody has not acknowledged yet."""
+
+    first: int
+    last: int
+    frame: bytes
+    sent_s: float
+
+
+class Resend(NamedTuple):
+    """Send `frame` again, to this edge only (`frames.readdress`)."""
+
+    edge: str
+    first: int
+    last: int
+    frame: bytes
+
+
+class _Subscriber:
+    """`cumulative` is what it has written into DDS, `arrived` what it need not be sent again."""
+
+    def __init__(self, incarnation: int, cumulative: int) -> None:
+        self.incarnation = incarnation
+        self.cumulative = cumulative
+        self.arrived = NearPrefix(cumulative)
+        self.quiet_since_s = 0.0
+        """Since when it owes us a sign of progress."""
+        self.backoff = 0
+        self.lost_from = 0
+        self.lost_below = 0
+        """What is missing in lost_from … lost_below-1 went down with a path: resend at once."""
+        self.evidence: deque[tuple[float, int]] = deque()
+        """(when it counts, number): later batches than this number arrived."""
+        self.overtaken_below = 0
+        """What is missing below this number was overtaken longer ago than the grace."""
+        self.resent_s: dict[int, float] = {}
+        """When a missing batch was sent again last, by its first number."""
+        self.retry_s: float | None = None
+        """When the first overtaken batch that is still missing is due again."""
+        self.probe: tuple[int, float] | None = None
+        """The batch being timed: its last number and when it was sent."""
+        self._rtt_s: float | None = None
+        self._rtt_variation_s = 0.0
+
+    @property
+    def first_timeout_s(self) -> float:
+        if self._rtt_s is None:
+            return FIRST_TIMEOUT_S
+        return min(LAST_TIMEOUT_S, max(FIRST_TIMEOUT_S, self._rtt_s + 4 * self._rtt_variation_s))
+
+    @property
+    def timeout_s(self) -> float:
+        return min(LAST_TIMEOUT_S, self.first_timeout_s * (1 << self.backoff))
+
+    def is_owing(self, next_number: int) -> bool:
+        """Whether something sent has not arrived."""
+        return self.arrived.floor + 1 < next_number
+
+    def time_round_trip(self, now_s: float) -> None:
+        """The batch may have been sent more than once, so the time may be too long; hence no
+        sample counts more than twice the timeout it exceeded."""
+        if self.probe is None or self.probe[0] > self.arrived.floor:
+            return
+        sample_s = min(now_s - self.probe[1], 2 * self.first_timeout_s)
+        self.probe = None
+        if self._rtt_s is None:
+            self._rtt_s, self._rtt_variation_s = sample_s, sample_s / 2
+            return
+        error_s = sample_s - self._rtt_s
+        self._rtt_s += error_s / 8
+        self._rtt_variation_s += (abs(error_s) - self._rtt_variation_s) / 4
+
+    def note_gap(self, now_s: float) -> None:
+        """Something arrived while something before it is missing."""
+        counts_s = now_s + REORDER_GRACE_S
+        number = self.arrived.highest
+        if self.evidence and counts_s - self.evidence[-1][0] < _EVIDENCE_STEP_S:
+            counts_s = self.evidence.pop()[0] + _EVIDENCE_STEP_S
+        self.evidence.append((counts_s, number))
+
+    def forget_gap(self) -> None:
+        self.evidence.clear()
+        self.resent_s.clear()
+        self.retry_s = None
+
+    def next_due_s(self, next_number: int) -> float | None:
+        if self.lost_from < self.lost_below:
+            return 0.0
+        if not self.is_owing(next_number):
+            return None
+        due_s = self.quiet_since_s + self.timeout_s
+        if self.evidence:
+            due_s = min(due_s, self.evidence[0][0])
+        if self.retry_s is not None:
+            due_s = min(due_s, self.retry_s)
+        return due_s
+
+
+class OutgoingStream:
+    """Numbers batches and, when reliable, keeps them until every subscriber has written them into
+    DDS. `window_bytes` bounds what is kept; the caller asks `has_room` before it takes more."""
+
+    def __init__(self, key: StreamKey, *, reliable: bool, window_bytes: int) -> None:
+        self.key = key
+        self.is_reliable = reliable
+        self.next_number = 1
+        self.destinations: tuple[str, ...] = ()
+        """The edges a batch is for now."""
+        self.kept_bytes = 0
+        self.is_ended = False
+        self._window_bytes = window_bytes
+        self._sent: deque[Sent] = deque()
+        self._subscribers: dict[str, _Subscriber] = {}
+
+    def __repr__(self) -> str:
+        behind = {e: self.next_number - 1 - s.cumulative for e, s in self._subscribers.items()}
+        return f"<OutgoingStream {self.key} at {self.next_number}, unacknowledged {behind}>"
+
+    # ------------------------------------------------------------ subscribers
+
+    @property
+    def subscribers(self) -> dict[str, int]:
+        """Edges and their incarnations."""
+        return {edge: each.incarnation for edge, each in self._subscribers.items()}
+
+    def add_subscriber(self, edge: str, incarnation: int) -> int:
+        """The first number it will get or still needs: idempotent. A new incarnation replaces the
+        old one and starts at the next number."""
+        known = self._subscribers.get(edge)
+        if known is not None and known.incarnation == incarnation:
+            return known.cumulative + 1
+        self._subscribers[edge] = _Subscriber(incarnation, self.next_number - 1)
+        self.destinations = tuple(self._subscribers)
+        self._trim()
+        return self.next_number
+
+    def reopen(self, edge: str, incarnation: int) -> int:
+        """The edge has forgotten the stream (Ack.unknown): as add_subscriber, but what had arrived
+        there without being written is to be sent again."""
+        first = self.add_subscriber(edge, incarnation)
+        self._subscribers[edge].arrived = NearPrefix(first - 1)
+        self.mark_all_for_resend(edge)
+        return first
+
+    def remove_subscriber(self, edge: str) -> None:
+        if self._subscribers.pop(edge, None) is not None:
+            self.destinations = tuple(self._subscribers)
+            self._trim()
+
+    def acknowledged(self, edge: str) -> int:
+        """The number up to which this subscriber has written everything."""
+        return self._subscribers[edge].cumulative
+
+    # ------------------------------------------------------------ sending
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another batch may be sent. An empty window always takes one, of any size."""
+        return self.kept_bytes < self._window_bytes
+
+    def record(self, count: int, frame: bytes, now_s: float) -> None:
+        """`frame` carries samples next_number … next_number+count-1 and is being sent."""
+        first = self.next_number
+        self.next_number = first + count
+        if not self.is_reliable or not self._subscribers:
+            return
+        last = first + count - 1
+        self._sent.append(Sent(first, last, frame, now_s))
+        self.kept_bytes += len(frame) + _BATCH_OVERHEAD_BYTES
+        for subscriber in self._subscribers.values():
+            if subscriber.arrived.floor == first - 1:
+                subscriber.quiet_since_s = now_s
+            if subscriber.probe is None:
+                subscriber.probe = (last, now_s)
+
+    def end(self) -> None:
+        """No more will be recorded."""
+        self.is_ended = True
+
+    @property
+    def is_finished(self) -> bool:
+        """Ended, and every subscriber has written everything."""
+        return self.is_ended and not self._sent
+
+    # ------------------------------------------------------------ acknowledgements
+
+    def on_ack(
+        self,
+        edge: str,
+        incarnation: int,
+        cumulative: int,
+        ranges: Sequence[tuple[int, int]],
+        now_s: float,
+    ) -> bool:
+        """Whether it told anything new. Acknowledgements of other lives and of numbers never sent
+        are ignored."""
+        subscriber = self._subscribers.get(edge)
+        if subscriber is None or subscriber.incarnation != incarnation or not self.is_reliable:
+            return False
+        end = self.next_number
+        if cumulative >= end or any(not 0 < first <= last < end for first, last in ranges):
+            return False
+        arrived = subscriber.arrived
+        is_progress = arrived.raise_floor(cumulative)
+        for first, last in ranges:
+            is_progress |= arrived.add(first, last)
+        if cumulative > subscriber.cumulative:
+            subscriber.cumulative = cumulative
+            self._trim()
+        elif not is_progress:
+            return False
+        subscriber.quiet_since_s = now_s
+        subscriber.backoff = 0
+        subscriber.time_round_trip(now_s)
+        if arrived.beyond:
+            subscriber.note_gap(now_s)
+        else:
+            subscriber.forget_gap()
+        return True
+
+    def _trim(self) -> None:
+        """Let go of what every subscriber has written."""
+        done = min((each.cumulative for each in self._subscribers.values()), default=None)
+        sent = self._sent
+        while sent and (done is None or sent[0].last <= done):
+            self.kept_bytes -= len(sent.popleft().frame) + _BATCH_OVERHEAD_BYTES
+
+    # ------------------------------------------------------------ sending again
+
+    def mark_all_for_resend(self, edge: str) -> None:
+        """The path to this edge was lost with everything on it."""
+        subscriber = self._subscribers.get(edge)
+        if subscriber is not None:
+            subscriber.lost_from = subscriber.arrived.floor + 1
+            subscriber.lost_below = self.next_number
+
+    @property
+    def next_due_s(self) -> float | None:
+        """When to call `due`, 0 for at once; None while there is nothing to wait for."""
+        times = [each.next_due_s(self.next_number) for each in self._subscribers.values()]
+        return min((each for each in times if each is not None), default=None)
+
+    def due(self, now_s: float, budget_bytes: int = RESEND_BURST_BYTES) -> list[Resend]:
+        """What to send again now, at least one batch and about `budget_bytes` in all; what is left
+        over stays due."""
+        resends: list[Resend] = []
+        for edge, subscriber in self._subscribers.items():
+            if budget_bytes <= 0:
+                break
+            for sent in self._due_to(subscriber, now_s):
+                resends.append(Resend(edge, sent.first, sent.last, sent.frame))
+                subscriber.resent_s[sent.first] = now_s
+                budget_bytes -= len(sent.frame)
+                if budget_bytes <= 0:
+                    break
+        return resends
+
+    def _due_to(self, subscriber: _Subscriber, now_s: float) -> Iterator[Sent]:
+        """Lazy, because the budget may end it; each step leaves the subscriber consistent."""
+        if subscriber.lost_from < subscriber.lost_below:
+            subscriber.quiet_since_s = now_s
+            for sent in self._missing(subscriber, subscriber.lost_from, subscriber.lost_below):
+                subscriber.lost_from = sent.last + 1
+                yield sent
+            subscriber.lost_from = subscriber.lost_below
+        if not subscriber.is_owing(self.next_number):
+            return
+        while subscriber.evidence and subscriber.evidence[0][0] <= now_s:
+            subscriber.overtaken_below = subscriber.evidence.popleft()[1]
+        if subscriber.overtaken_below > subscriber.arrived.floor:
+            yield from self._overtaken(subscriber, now_s)
+        else:
+            subscriber.retry_s = None
+        timeout_s = subscriber.timeout_s
+        if now_s >= subscriber.quiet_since_s + timeout_s:
+            subscriber.quiet_since_s = now_s
+            subscriber.backoff = min(subscriber.backoff + 1, 10)
+            for sent in self._missing(subscriber, 1, self.next_number):
+                if sent.sent_s > now_s - timeout_s:
+                    return
+                if subscriber.resent_s.get(sent.first) != now_s:
+                    yield sent
+
+    def _overtaken(self, subscriber: _Subscriber, now_s: float) -> Iterator[Sent]:
+        timeout_s = subscriber.timeout_s
+        below = subscriber.overtaken_below
+        missing = list(self._missing(subscriber, 1, below))
+        before = subscriber.resent_s
+        subscriber.resent_s = {
+            each.first: before[each.first] for each in missing if each.first in before
+        }
+        # Until all of them were yielded they stay due.
+        subscriber.retry_s = now_s
+        for sent in missing:
+            if now_s - before.get(sent.first, -timeout_s) >= timeout_s:
+                yield sent
+        again = [subscriber.resent_s[each.first] for each in missing]
+        subscriber.retry_s = min(again) + timeout_s if again else None
+
+    def _missing(self, subscriber: _Subscriber, start: int, below: int) -> Iterator[Sent]:
+        """Kept batches within start … below-1 that have not arrived there in full."""
+        arrived = subscriber.arrived
+        start = max(start, arrived.floor + 1)
+        for sent in self._sent:
+            if sent.first >= below:
+                return
+            if sent.last >= start and not arrived.covers(sent.first, sent.last):
+                yield sent
+
+    # ------------------------------------------------------------ looking
+
+    def unacknowledged(self, edge: str) -> list[Sent]:
+        """What this subscriber has not written yet, oldest first."""
+        subscriber = self._subscribers.get(edge)
+        if subscriber is None:
+            return []
+        return [each for each in self._sent if each.last > subscriber.cumulative]
+
+    def laggards(self, now_s: float, timeout_s: float) -> list[str]:
+        """Subscribers that have owed an acknowledgement for longer than `timeout_s` and thereby,
+        the window being full, hold up others that are ahead of them."""
+        if self.has_room:
+            return []
+        ahead = max((each.cumulative for each in self._subscribers.values()), default=0)
+        return [
+            edge
+            for edge, each in self._subscribers.items()
+            if each.cumulative < ahead and self._oldest_owed_s(each, now_s) < now_s - timeout_s
+        ]
+
+    def _oldest_owed_s(self, subscriber: _Subscriber, now_s: float) -> float:
+        return next(
+            (each.sent_s for each in self._sent if each.last > subscriber.cumulative), now_s
+        )
