@@ -12,9 +12,9 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from kazoo import exceptions as kz
 from kazoo.client import KazooClient, TransactionRequest
@@ -42,6 +42,8 @@ from gateway.coordination.paths import FabricPaths
 from gateway.errors import ConfigError, CoordinationError, CoordinationLost
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _WINDOW = 64
 _LARGEST_REQUEST = 1_000_000
@@ -356,6 +358,16 @@ class ZooKeeper:
                     self._enter(SessionState.LOST)
                 self._open_client()
                 await self._close_client(old)
+
+
+async def together(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Has calls under way at the same time and returns their results in order. All have ended
+    before the first failure is raised, so that none acts behind the caller's back."""
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast(list[_T], results)
 
 
 def _settle(answer: asyncio.Future[Any], result: Any) -> None:
