@@ -1,0 +1,266 @@
+"""What the leading router does: plans assignments from the whole fabric's view and writes them,
+fenced by its epoch. Started by the router's app and idle while another router leads; decides
+nothing itself (gateway/plan) and carries no samples.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from gateway.coordination import assignments
+from gateway.coordination.election import Election, Leadership
+from gateway.coordination.view import FabricWatcher
+from gateway.coordination.zookeeper import ZooKeeper
+from gateway.errors import CoordinationError, CoordinationLost
+from gateway.model import Assignment, FabricView, TopicView
+from gateway.observe.logs import get_logger
+from gateway.observe.metrics import BrokerMetrics
+from gateway.plan.assignment import (
+    Cause,
+    Change,
+    Rebalancing,
+    empty_since,
+    plan_assignments,
+    plan_deletions,
+)
+from gateway.plan.strategies import Strategy, TopicRates
+
+log = get_logger("router.leader")
+
+_TICK_S = 1.0
+_RETRY_S = 0.2
+_TRUST_WRITTEN_S = 5.0
+"""How long our own write outranks an older view; the watch normally takes milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long the leader waits before it acts on what it sees."""
+
+    empty_grace_s: float = 5.0
+    """Before a topic nobody uses is deleted: applications restart."""
+    assembly_s: float = 2.0
+    """Before a new leader believes that a router named in an assignment is gone: after an outage
+    of ZooKeeper everybody comes back within a moment, but not at once."""
+    rebalance_interval_s: float = 30.0
+    """Between two voluntary rounds of moves, and before the first one of a term."""
+
+
+@dataclass(slots=True)
+class _Term:
+    """What a leader remembers; nothing of it outlives its leadership."""
+
+    leadership: Leadership
+    began_s: float
+    rebalanced_s: float
+    rates: TopicRates = field(default_factory=TopicRates)
+    unused: dict[str, float] = field(default_factory=dict)
+    written: dict[str, tuple[float, int, Assignment]] = field(default_factory=dict)
+    """By topic: when, node version and content of what we wrote and the view may not show yet."""
+    unserved: int = 0
+
+
+class Leader:
+    def __init__(
+        self,
+        zk: ZooKeeper,
+        election: Election,
+        watcher: FabricWatcher,
+        *,
+        strategy: Strategy,
+        rebalancing: Rebalancing,
+        metrics: BrokerMetrics,
+        patience: Patience | None = None,
+    ) -> None:
+        self._zk = zk
+        self._election = election
+        self._watcher = watcher
+        self._strategy = strategy
+        self._rebalancing = rebalancing
+        self._metrics = metrics
+        self._patience = patience or Patience()
+        self._wake = asyncio.Event()
+        self._term: _Term | None = None
+        self._shown_routers: set[str] = set()
+
+    @property
+    def is_leading(self) -> bool:
+        return self._term is not None
+
+    @property
+    def unserved(self) -> int:
+        """Topics in use for which there is no router."""
+        return self._term.unserved if self._term is not None else 0
+
+    async def run(self) -> None:
+        """Leads whenever this router is elected, until cancelled."""
+        self._election.on_change(lambda _: self._wake.set())
+        self._watcher.on_change(lambda _: self._wake.set())
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(_TICK_S):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass  # the slow pass: grace periods end without anybody waking us
+                self._wake.clear()
+                await self._converge()
+        finally:
+            self._end_term()
+
+    async def _converge(self) -> None:
+        leadership = self._election.leadership
+        if leadership is None or (self._term is not None and self._term.leadership != leadership):
+            self._end_term()
+        if leadership is None:
+            return
+        try:
+            term = self._term
+            if term is None:
+                term = await self._begin_term(leadership)
+            await self._plan_and_write(term)
+        except CoordinationLost as error:
+            # Nothing to do: the election tells whether we still lead once we are connected again.
+            log.warning("assignments wait for ZooKeeper", reason=str(error))
+        except CoordinationError as error:
+            log.warning("assignments were refused; reading again", reason=str(error))
+            await self._reread()
+
+    async def _begin_term(self, leadership: Leadership) -> _Term:
+        # A plan made from an incomplete view would move topics of routers that are alive.
+        self._watcher.follow(None)
+        await self._watcher.refresh()
+        now_s = time.monotonic()
+        self._term = term = _Term(leadership, began_s=now_s, rebalanced_s=now_s)
+        self._metrics.is_leader.set(1)
+        self._metrics.leader_epoch.set(leadership.epoch)
+        log.info("leading", epoch=leadership.epoch, topics=len(self._watcher.view.topics))
+        return term
+
+    def _end_term(self) -> None:
+        if self._term is None:
+            return
+        log.info("no longer leading", epoch=self._term.leadership.epoch)
+        self._term = None
+        self._watcher.follow(frozenset())
+        self._metrics.is_leader.set(0)
+        self._show_assignments({})
+
+    async def _plan_and_write(self, term: _Term) -> None:
+        now_s = time.monotonic()
+        view = _as_written(self._watcher.view, term.written, now_s)
+        term.rates.observe(view, now_s)
+        if now_s - term.began_s < self._patience.assembly_s and _has_missing_router(view):
+            return
+        is_due = now_s - term.rebalanced_s >= self._patience.rebalance_interval_s
+        plan = plan_assignments(
+            view,
+            self._strategy,
+            epoch=term.leadership.epoch,
+            rates=term.rates.known,
+            rebalancing=self._rebalancing if is_due else None,
+        )
+        self._report_unserved(term, len(plan.unserved))
+        if plan.changes:
+            await self._write(term, plan.changes, now_s)
+            view = _as_written(view, term.written, now_s)
+        self._show_assignments(view.topics)
+        await self._delete_unused(term, view, now_s)
+
+    async def _write(self, term: _Term, changes: tuple[Change, ...], now_s: float) -> None:
+        done = await assignments.write(
+            self._zk,
+            self._zk.paths,
+            term.leadership,
+            [(change.topic, change.after, change.version) for change in changes],
+        )
+        for change in changes:
+            if change.topic not in done:
+                continue
+            term.written[change.topic] = (now_s, change.version + 1, change.after)
+            if change.why is Cause.REBALANCING:
+                term.rebalanced_s = now_s
+            if change.is_move:
+                self._metrics.moves.labels(change.why.value).inc()
+            log.info("assignment changed", **_fields(change))
+        if len(done) < len(changes):
+            log.warning("topics changed meanwhile; reading again", topics=len(changes) - len(done))
+            await self._reread()
+
+    async def _delete_unused(self, term: _Term, view: FabricView, now_s: float) -> None:
+        term.unused = empty_since(view, term.unused, now_s)
+        for topic in plan_deletions(term.unused, now_s, self._patience.empty_grace_s):
+            # False: somebody has begun to use it, and the view will show that.
+            if await assignments.delete_topic(self._zk, self._zk.paths, term.leadership, topic):
+                term.written.pop(topic, None)
+                log.info("topic deleted, nobody uses it", topic=topic)
+
+    async def _reread(self) -> None:
+        """After a refusal the view is older than the tree: read all of it and plan again."""
+        if self._term is not None:
+            self._term.written.clear()
+        await asyncio.sleep(_RETRY_S)
+        try:
+            await self._watcher.refresh()
+        except CoordinationError as error:
+            log.warning("the fabric cannot be read", reason=str(error))
+        self._wake.set()
+
+    def _report_unserved(self, term: _Term, unserved: int) -> None:
+        if unserved and not term.unserved:
+            log.warning("topics have no router; start one", topics=unserved)
+        term.unserved = unserved
+
+    def _show_assignments(self, topics: Mapping[str, TopicView]) -> None:
+        counts = Counter(t.assignment.primary for t in topics.values() if t.assignment is not None)
+        for router in self._shown_routers - counts.keys():
+            self._metrics.assignments.remove(router)
+        for router, count in counts.items():
+            self._metrics.assignments.labels(router).set(count)
+        self._shown_routers = set(counts)
+
+
+def _fields(change: Change) -> dict[str, object]:
+    before, after = change.before, change.after
+    return {
+        "topic": change.topic,
+        "from": _route(before),
+        "to": _route(after),
+        "why": change.why.value,
+        "epoch": after.epoch,
+    }
+
+
+def _route(assignment: Assignment | None) -> str:
+    if assignment is None:
+        return "none"
+    return f"{assignment.primary}+{assignment.standby or 'none'}"
+
+
+def _has_missing_router(view: FabricView) -> bool:
+    """Whether an assignment names a router that is not registered."""
+    return any(
+        router is not None and router not in view.routers
+        for topic in view.topics.values()
+        if topic.assignment is not None
+        for router in (topic.assignment.primary, topic.assignment.standby)
+    )
+
+
+def _as_written(
+    view: FabricView, written: dict[str, tuple[float, int, Assignment]], now_s: float
+) -> FabricView:
+    """The view with our own writes that it does not show yet. Forgets in `written` what it shows
+    and what is too old to be believed."""
+    topics = dict(view.topics)
+    for name, (since_s, version, assignment) in list(written.items()):
+        seen = topics.get(name)
+        if seen is None or seen.version >= version or now_s - since_s > _TRUST_WRITTEN_S:
+            del written[name]
+        else:
+            topics[name] = replace(seen, assignment=assignment, version=version)
+    return replace(view, topics=topics)
