@@ -186,10 +186,11 @@ class Router(Group):
         description="Port of /metrics, /healthz, /readyz and /status; 0 picks a free one. "
         "Default: not served.",
     )
-    strategy: Literal["least-load", "least-topics"] = Field(
+    strategy: Literal["least-load", "least-topics", "least-cpu", "least-connections"] = Field(
         default="least-load",
         description="How the leader chooses a router for a topic: fewest forwarded bytes per "
-        "second, or fewest topics.",
+        "second, fewest topics, least processor time for those bytes (machines differ), or fewest "
+        "edges joined by its topics.",
     )
     load_report_interval_s: Seconds = Field(
         default=5.0,
@@ -266,6 +267,13 @@ class Ingress(Group):
         le=1_048_576,
         description="Samples a DDS reader of the edge holds before it pushes back on a reliable "
         "writer. Enough for one full batch.",
+    )
+    history_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=65_536,
+        description="Bytes of history an edge keeps for one transient-local publisher profile, for "
+        "LANs that subscribe later. The origin's own history depth is the usual bound; this is the "
+        "last one.",
     )
 
 
