@@ -126,7 +126,7 @@ class Supervisor:
                 stdout=childs_end,
                 stderr=childs_end,
                 start_new_session=True,  # Ctrl-C reaches us only, so that the stop has an order
-                preexec_fn=lambda: _die_with(parent),
+                preexec_fn=lambda: die_with(parent),
             )
         except OSError as error:
             os.close(output)
@@ -203,7 +203,7 @@ async def wait_for_address(host: str, port: int, timeout_s: float) -> bool:
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """In the child, before it becomes its program: ask the kernel for SIGTERM when the parent
     dies, however it dies."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
