@@ -1,0 +1,66 @@
+"""Publishers and subscribers of the end-to-end tests, and what must be true of what they saw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.lab.fabric import Fabric
+from tests.lab.process import Process
+
+Record = dict[str, Any]
+
+
+def subscribe(fabric: Fabric, lan: str, topic: str, *options: str) -> Process:
+    """A subscriber in a LAN, once its readers exist."""
+    process = fabric.lab.lan(lan).python("tests.apps.sub", f"--topic={topic}", *options)
+    process.wait_for_line('"ready"', 15.0)
+    return process
+
+
+def publish(fabric: Fabric, lan: str, topic: str, *options: str, readers: int = 1) -> Process:
+    """A publisher in a LAN, started; it writes when every topic has so many readers."""
+    waiting = f"--wait-readers={readers}"
+    return fabric.lab.lan(lan).python("tests.apps.pub", f"--topic={topic}", waiting, *options)
+
+
+def of(process: Process, event: str, topic: str | None = None) -> list[Record]:
+    """The records of one kind of event."""
+    return [
+        record
+        for record in process.records()
+        if record["event"] == event and topic in (None, record["topic"])
+    ]
+
+
+def indices(process: Process, topic: str | None = None) -> list[int]:
+    return [record["index"] for record in of(process, "sample", topic)]
+
+
+def assert_same_samples(publisher: Process, subscriber: Process, topic: str | None = None) -> None:
+    """Each written sample arrived once, in order, with its value and its source timestamp."""
+    sent = of(publisher, "written", topic)
+    got = of(subscriber, "sample", topic)
+    assert [record["index"] for record in got] == [record["index"] for record in sent]
+    for written, received in zip(sent, got, strict=True):
+        assert received["fingerprint"] == written["fingerprint"], written
+        assert received["timestamp"] == written["timestamp"], written
+
+
+def assert_contiguous(subscriber: Process, last: int, first_at_most: int) -> None:
+    """From its first sample on a subscriber got every one, once and in order."""
+    got = indices(subscriber)
+    assert got, f"nothing arrived:\n{subscriber.tail()}"
+    assert got[0] <= first_at_most
+    assert got == list(range(got[0], last + 1))
+
+
+def ddsperf_totals(process: Process) -> tuple[int, int]:
+    """What a `ddsperf sub` counted to its end: samples received, and lost. Its `lost` also moves
+    when a sample comes twice or in another order."""
+    totals = [
+        (int(words[words.index("total") + 1]), int(words[words.index("lost") + 1]))
+        for words in (line.split() for line in process.lines())
+        if "total" in words
+    ]
+    assert totals, f"{process.name} received nothing:\n{process.tail()}"
+    return totals[-1]
