@@ -8,6 +8,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 INFINITE_NS = 9_223_372_036_854_775_807
@@ -245,11 +246,22 @@ class Profile:
     @property
     def id(self) -> str:
         """Short content address: equal profiles have equal ids in every LAN and every life."""
-        text = json.dumps(
-            [self.type_name, self.type_hash, self.keyed, self.qos.to_json(), self.writer],
-            sort_keys=True,
-        )
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return _profile_id(self)
+
+
+@lru_cache(maxsize=65_536)
+def _profile_id(profile: Profile) -> str:
+    text = json.dumps(
+        [
+            profile.type_name,
+            profile.type_hash,
+            profile.keyed,
+            profile.qos.to_json(),
+            profile.writer,
+        ],
+        sort_keys=True,
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ such: sample bytes in and out without deserialising, write batching, waitsets. U
 from __future__ import annotations
 
 import ctypes as ct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from cyclonedds import _clayer
@@ -78,6 +78,7 @@ class _PublicationMatched(ct.Structure):
 _set_batch = _function("dds_write_set_batch", None, ct.c_bool)
 flush = _function("dds_write_flush", ct.c_int32, ct.c_int32)
 """(writer) -> return code: sends what write batching has collected."""
+assert_liveliness = _function("dds_assert_liveliness", ct.c_int32, ct.c_int32)
 delete = _function("dds_delete", ct.c_int32, ct.c_int32)
 wait_for_acks = _function("dds_wait_for_acks", ct.c_int32, ct.c_int32, ct.c_int64)
 """(writer, timeout ns) -> return code; releases the interpreter lock."""
@@ -185,3 +186,39 @@ class WaitBuffer:
         for reader in ready:
             _take_status(reader, ct.byref(self._status), STATUS_DATA_AVAILABLE)
         return ready
+
+
+_WRITES = (write_ts, dispose_ts, writedispose_ts, unregister_ts)
+"""By sample kind as the wire numbers them."""
+
+
+def write_samples(
+    writer: int,
+    samples: Sequence[memoryview],
+    timestamps: Sequence[int],
+    kinds: bytes,
+    on_rejected: Callable[[int], None],
+) -> int:
+    """Writes samples in order and sends them off; returns how many were dealt with. Fewer than
+    all: the writer is full, go on later from there. A sample DDS rejects is reported with its
+    code and passed over."""
+    done = len(samples)
+    if kinds:
+        for index, sample in enumerate(samples):
+            code = _WRITES[kinds[index]](writer, sample, timestamps[index])
+            if code == RETCODE_TIMEOUT:
+                done = index
+                break
+            if code < 0:
+                on_rejected(code)
+    else:
+        write = write_ts
+        for index, sample in enumerate(samples):
+            code = write(writer, sample, timestamps[index])
+            if code < 0:
+                if code == RETCODE_TIMEOUT:
+                    done = index
+                    break
+                on_rejected(code)
+    flush(writer)
+    return done

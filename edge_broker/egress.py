@@ -1,0 +1,384 @@
+"""From the tunnel into DDS: keeps a mirror for each remote publisher profile local subscribers
+match, asks its edge for samples, writes them in order and once, and acknowledges what is written.
+Called by arriving messages, by reconcile and by a tick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from edge_broker.dds.domain import LanDomain
+from edge_broker.links import Links
+from edge_broker.mirror import Inbound, Mirror
+from edge_broker.type_shop import TypeShop
+from gateway.errors import DdsError
+from gateway.model import FabricView
+from gateway.observe.logs import get_logger
+from gateway.observe.metrics import BrokerMetrics
+from gateway.plan.demand import MirrorKey, WantedMirror
+from gateway.tunnel import messages
+from gateway.tunnel.frames import Batch, Peer, StreamKey
+from gateway.tunnel.messages import Close, Open, Refused
+
+_log = get_logger("edge.egress")
+
+_ACK_AFTER_S = 0.01
+"""Acknowledgements of that long travel together: they cost a frame each."""
+_WRITER_FULL_S = 0.001
+_SETTLE_S = 0.005
+_UNKNOWN_AGAIN_S = 0.1
+_ORPHAN_PATIENCE_S = 30.0
+_MOST_FINISHED = 4096
+_MOST_UNKNOWN = 4096
+
+
+class Egress:
+    """All mirrors of one edge."""
+
+    def __init__(
+        self,
+        me: Peer,
+        domain: LanDomain,
+        types: TypeShop,
+        links: Links,
+        metrics: BrokerMetrics,
+        *,
+        window_bytes: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._me = me
+        self._domain = domain
+        self._types = types
+        self._links = links
+        self._metrics = metrics
+        self._window_bytes = window_bytes
+        self._clock = clock
+        self._mirrors: dict[MirrorKey, Mirror] = {}
+        self._inbound: dict[StreamKey, tuple[Inbound, Mirror]] = {}
+        self._finished: OrderedDict[StreamKey, None] = OrderedDict()
+        self._unknown_said_s: OrderedDict[StreamKey, float] = OrderedDict()
+        self._unwanted_since_s: dict[MirrorKey, float] = {}
+        self._view = FabricView()
+        self._writable: dict[StreamKey, None] = {}
+        self._resting: dict[StreamKey, None] = {}
+        self._rest_timer: asyncio.TimerHandle | None = None
+        self._to_acknowledge: dict[StreamKey, None] = {}
+        self._is_pump_scheduled = False
+        self._ack_timer: asyncio.TimerHandle | None = None
+        self._settle_timer: asyncio.TimerHandle | None = None
+
+    # ------------------------------------------------------------ messages
+
+    def on_batch(self, batch: Batch) -> None:
+        found = self._inbound.get(batch.stream)
+        if found is None:
+            self._answer_stranger(batch.stream)
+            return
+        inbound, _ = found
+        inbound.offer(batch)
+        if inbound.pending:
+            self._writable[batch.stream] = None
+            if not self._is_pump_scheduled:
+                self._pump()
+        if inbound.incoming.has_gap or not inbound.pending:
+            self._acknowledge_soon(batch.stream)
+
+    def on_open(self, message: Open) -> None:
+        stream = message.stream
+        known = self._inbound.get(stream)
+        if known is not None:
+            self._resynchronise(known[0], message.first)
+            return
+        mirror = self._mirrors.get(
+            MirrorKey(stream.edge, stream.incarnation, message.topic, message.profile)
+        )
+        if mirror is None or mirror.writer is None:
+            return
+        if stream in self._finished:
+            self._send_finished(stream, message.topic)
+            return
+        inbound = Inbound(
+            stream, message.first, reliable=message.reliable, hold_bytes=self._window_bytes
+        )
+        if message.history:
+            prelude = StreamKey(stream.edge, stream.incarnation, message.history)
+            if prelude not in self._finished:
+                inbound.waits_for = prelude
+        self._inbound[stream] = (inbound, mirror)
+        mirror.inbound[stream] = inbound
+        _log.info("stream opened", topic=message.topic, origin=stream.edge, stream=stream.number)
+        self._acknowledge_soon(stream)
+
+    def on_close(self, message: Close) -> None:
+        if message.stream in self._finished:
+            self._send_finished(message.stream, "")
+            return
+        found = self._inbound.get(message.stream)
+        if found is None:
+            self._answer_stranger(message.stream)
+            return
+        inbound, mirror = found
+        inbound.closes_after = message.last
+        self._finish_if_complete(inbound, mirror)
+
+    def on_refused(self, message: Refused) -> None:
+        """The publisher's edge has given this stream up: begin again."""
+        if message.stream is None:
+            return
+        found = self._inbound.get(message.stream)
+        if found is not None:
+            inbound, mirror = found
+            _log.warning("stream refused, asking again", topic=mirror.key.topic, why=message.reason)
+            self._forget(inbound, mirror)
+            mirror.ask_again()
+
+    def _resynchronise(self, inbound: Inbound, first: int) -> None:
+        """An edge that was left behind is told where the stream is now; what lies between is
+        lost to this LAN."""
+        lost_before = inbound.incoming.lost
+        inbound.advance(first)
+        lost = inbound.incoming.lost - lost_before
+        if lost:
+            _log.warning("left behind: samples lost", stream=inbound.key.number, samples=lost)
+        if inbound.pending:
+            self._start_writing(inbound.key)
+
+    def _answer_stranger(self, stream: StreamKey) -> None:
+        """A frame of a stream that is not open here."""
+        if stream in self._finished:
+            self._send_finished(stream, "")
+            return
+        now_s = self._clock()
+        if now_s - self._unknown_said_s.get(stream, -_UNKNOWN_AGAIN_S) < _UNKNOWN_AGAIN_S:
+            return
+        self._unknown_said_s[stream] = now_s
+        if len(self._unknown_said_s) > _MOST_UNKNOWN:
+            self._unknown_said_s.popitem(last=False)
+        self._links.send(
+            "", stream.edge, messages.ack(stream.edge, self._me, stream, 0, unknown=True)
+        )
+
+    def _send_finished(self, stream: StreamKey, topic: str) -> None:
+        self._links.send(
+            topic, stream.edge, messages.ack(stream.edge, self._me, stream, 0, finished=True)
+        )
+
+    # ------------------------------------------------------------ the pump
+
+    def _start_writing(self, stream: StreamKey) -> None:
+        self._writable[stream] = None
+        if not self._is_pump_scheduled:
+            self._is_pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """One batch of each stream in turn, then the loop breathes."""
+        self._is_pump_scheduled = False
+        for stream in list(self._writable):
+            found = self._inbound.get(stream)
+            if found is None or not found[0].pending or found[0].waits_for is not None:
+                del self._writable[stream]
+                continue
+            inbound, mirror = found
+            if not mirror.write(inbound):
+                del self._writable[stream]
+                self._rest(stream)
+            if inbound.unacknowledged_bytes >= self._window_bytes // 8:
+                self._acknowledge(inbound, mirror)
+            else:
+                self._acknowledge_soon(stream)
+            if not inbound.pending:
+                self._writable.pop(stream, None)
+                self._finish_if_complete(inbound, mirror)
+        if self._writable and not self._is_pump_scheduled:
+            self._is_pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _rest(self, stream: StreamKey) -> None:
+        """The writer is full: its readers must acknowledge before it takes more."""
+        self._resting[stream] = None
+        if self._rest_timer is None:
+            self._rest_timer = asyncio.get_running_loop().call_later(_WRITER_FULL_S, self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._rest_timer = None
+        resting, self._resting = self._resting, {}
+        for stream in resting:
+            self._start_writing(stream)
+
+    def _acknowledge_soon(self, stream: StreamKey) -> None:
+        self._to_acknowledge[stream] = None
+        if self._ack_timer is None:
+            self._ack_timer = asyncio.get_running_loop().call_later(
+                _ACK_AFTER_S, self._acknowledge_all
+            )
+
+    def _acknowledge_all(self) -> None:
+        self._ack_timer = None
+        due, self._to_acknowledge = self._to_acknowledge, {}
+        for stream in due:
+            found = self._inbound.get(stream)
+            if found is not None:
+                self._acknowledge(*found)
+
+    def _acknowledge(self, inbound: Inbound, mirror: Mirror) -> None:
+        inbound.unacknowledged_bytes = 0
+        self._to_acknowledge.pop(inbound.key, None)
+        if not inbound.is_reliable:
+            return
+        cumulative, ranges = inbound.incoming.acknowledgement()
+        origin = inbound.key.edge
+        frame = messages.ack(origin, self._me, inbound.key, cumulative, ranges)
+        self._links.send(mirror.key.topic, origin, frame)
+
+    def _finish_if_complete(self, inbound: Inbound, mirror: Mirror) -> None:
+        if not inbound.is_complete or inbound.waits_for is not None:
+            return
+        self._forget(inbound, mirror)
+        self._finished[inbound.key] = None
+        if len(self._finished) > _MOST_FINISHED:
+            self._finished.popitem(last=False)
+        self._send_finished(inbound.key, mirror.key.topic)
+        for other in list(mirror.inbound.values()):
+            if other.waits_for == inbound.key:
+                other.waits_for = None
+                if other.pending:
+                    self._start_writing(other.key)
+                self._finish_if_complete(other, mirror)
+
+    def _forget(self, inbound: Inbound, mirror: Mirror) -> None:
+        mirror.inbound.pop(inbound.key, None)
+        self._inbound.pop(inbound.key, None)
+        self._writable.pop(inbound.key, None)
+
+    # ------------------------------------------------------------ reconciling
+
+    def converge(self, wanted: Mapping[MirrorKey, WantedMirror], view: FabricView) -> None:
+        """Makes the mirrors that are wanted exist and others go, once nothing is due to them."""
+        self._view = view
+        now_s = self._clock()
+        for key, want in wanted.items():
+            mirror = self._mirrors.get(key)
+            if mirror is None:
+                mirror = self._mirrors[key] = Mirror(key, want.profile, self._metrics)
+            mirror.is_wanted = True
+            mirror.subscribers = want.subscribers
+            self._unwanted_since_s.pop(key, None)
+        for key, mirror in self._mirrors.items():
+            if key not in wanted:
+                mirror.is_wanted = False
+                self._unwanted_since_s.setdefault(key, now_s)
+        self._step(now_s)
+
+    def tick(self) -> None:
+        """What time brings: asking again, liveliness, mirrors whose publisher fell silent."""
+        now_s = self._clock()
+        self._step(now_s)
+        for inbound, mirror in self._inbound.values():
+            if inbound.waits_for is not None and inbound.waits_for not in self._inbound:
+                self._answer_stranger(inbound.waits_for)
+            if inbound.incoming.has_gap:
+                self._acknowledge(inbound, mirror)
+        for mirror in self._mirrors.values():
+            mirror.assert_liveliness(now_s)
+
+    def _step(self, now_s: float) -> None:
+        for mirror in list(self._mirrors.values()):
+            if mirror.is_wanted:
+                self._advance(mirror, now_s)
+            elif self._may_go(mirror, now_s):
+                self._remove(mirror)
+        if self._settle_timer is None and any(m.is_settling for m in self._mirrors.values()):
+            self._settle_timer = asyncio.get_running_loop().call_later(_SETTLE_S, self._settle)
+
+    def _settle(self) -> None:
+        self._settle_timer = None
+        self._step(self._clock())
+
+    def _advance(self, mirror: Mirror, now_s: float) -> None:
+        profile = mirror.profile
+        if mirror.writer is None:
+            topic_type = self._types.topic_type(profile.type_name, profile.type_hash, profile.keyed)
+            if topic_type is None:
+                mirror.problem = self._types.problem(profile.type_name, profile.type_hash)
+                return
+            try:
+                writer = self._domain.create_writer(mirror.key.topic, topic_type, profile.qos)
+            except DdsError as error:
+                if mirror.problem is None:
+                    _log.warning("cannot mirror", topic=mirror.key.topic, why=str(error))
+                mirror.problem = str(error)
+                return
+            mirror.set_writer(writer, now_s)
+            _log.info("mirror made", topic=mirror.key.topic, origin=mirror.key.edge)
+        if mirror.should_ask(now_s):
+            frame = messages.subscribe(
+                mirror.key.edge,
+                self._me,
+                mirror.key.incarnation,
+                mirror.key.topic,
+                mirror.key.profile,
+            )
+            self._links.send(mirror.key.topic, mirror.key.edge, frame)
+
+    def _may_go(self, mirror: Mirror, now_s: float) -> bool:
+        """A mirror nobody wants goes at once when its subscribers left; when its publisher left,
+        after its last samples."""
+        if not mirror.inbound or self._is_still_published(mirror.key):
+            return True
+        if any(inbound.pending for inbound in mirror.inbound.values()):
+            return False
+        edge = self._view.edges.get(mirror.key.edge)
+        is_origin_alive = edge is not None and edge.incarnation == mirror.key.incarnation
+        if not is_origin_alive and not self._links.has_peer(
+            mirror.key.edge, mirror.key.incarnation
+        ):
+            return True
+        return now_s - self._unwanted_since_s[mirror.key] > _ORPHAN_PATIENCE_S
+
+    def _is_still_published(self, key: MirrorKey) -> bool:
+        topic = self._view.topics.get(key.topic)
+        return topic is not None and any(
+            announced.edge == key.edge
+            and announced.incarnation == key.incarnation
+            and any(profile.id == key.profile for profile, _ in announced.profiles)
+            for announced in topic.pubs
+        )
+
+    def _remove(self, mirror: Mirror) -> None:
+        key = mirror.key
+        del self._mirrors[key]
+        self._unwanted_since_s.pop(key, None)
+        for inbound in list(mirror.inbound.values()):
+            self._forget(inbound, mirror)
+        if mirror.writer is not None:
+            frame = messages.unsubscribe(key.edge, self._me, key.topic, key.profile)
+            self._links.send(key.topic, key.edge, frame)
+            self._domain.delete_writer(mirror.writer)
+            _log.info("mirror removed", topic=key.topic, origin=key.edge)
+
+    def close(self) -> None:
+        for timer in (self._ack_timer, self._settle_timer, self._rest_timer):
+            if timer is not None:
+                timer.cancel()
+        for mirror in list(self._mirrors.values()):
+            self._remove(mirror)
+
+    # ------------------------------------------------------------ looking on
+
+    def summary(self) -> list[dict[str, object]]:
+        return [
+            {
+                "topic": mirror.key.topic,
+                "origin": mirror.key.edge,
+                "profile": mirror.key.profile,
+                "state": mirror.state,
+                "problem": mirror.problem,
+                "samples": mirror.samples,
+                "rejected": mirror.rejected,
+            }
+            for mirror in self._mirrors.values()
+        ]

@@ -1,0 +1,83 @@
+"""What a transient-local publisher profile would give a late joiner: the last samples of each
+instance, kept by the publisher's edge for LANs that subscribe later. Pure; called by ingress.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from edge_broker.lifecycle import UNREGISTER, Columns
+from gateway.model import DurabilityService, HistoryKind
+
+
+class Kept(NamedTuple):
+    order: int
+    timestamp: int
+    sample: bytes
+    kind: int
+
+
+class HistoryCache:
+    """Bounded by what the origin itself keeps, and by bytes as a last resort."""
+
+    def __init__(self, service: DurabilityService, most_bytes: int) -> None:
+        depth = service.history.depth if service.history.kind is HistoryKind.KEEP_LAST else None
+        limit = service.max_samples_per_instance
+        if limit > 0:
+            depth = limit if depth is None else min(depth, limit)
+        self._depth = depth
+        self._most_bytes = most_bytes
+        self._instances: dict[int, deque[Kept]] = {}
+        self._ages: deque[tuple[int, int]] = deque()
+        self._order = 0
+        self._count = 0
+        self.bytes = 0
+        self.evicted = 0
+        """Samples given up because of `most_bytes`."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, columns: Columns) -> None:
+        kinds = columns.kinds or bytes(len(columns.samples))
+        for instance, timestamp, sample, kind in zip(
+            columns.instances, columns.timestamps, columns.samples, kinds, strict=True
+        ):
+            if kind == UNREGISTER:
+                continue
+            kept = self._instances.get(instance)
+            if kept is None:
+                kept = self._instances[instance] = deque()
+            if len(kept) == self._depth:
+                self._drop(kept)
+            kept.append(Kept(self._order, timestamp, sample, kind))
+            self._ages.append((self._order, instance))
+            self._order += 1
+            self._count += 1
+            self.bytes += len(sample)
+        while self.bytes > self._most_bytes:
+            self._evict_oldest()
+        if len(self._ages) > 2 * self._count + 1024:
+            self._ages = deque(
+                sorted((k.order, i) for i, kept in self._instances.items() for k in kept)
+            )
+
+    def replay(self) -> list[Kept]:
+        """Everything kept, in the order it was published."""
+        return sorted(kept for instance in self._instances.values() for kept in instance)
+
+    def _drop(self, kept: deque[Kept]) -> None:
+        self.bytes -= len(kept.popleft().sample)
+        self._count -= 1
+
+    def _evict_oldest(self) -> None:
+        while True:
+            order, instance = self._ages.popleft()
+            kept = self._instances.get(instance)
+            if kept and kept[0].order == order:
+                break
+        self._drop(kept)
+        self.evicted += 1
+        if not kept:
+            del self._instances[instance]

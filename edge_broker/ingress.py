@@ -1,0 +1,378 @@
+"""From DDS into the tunnel: opens a reader when another LAN asks for a publisher profile, takes
+from all readers at the pace of links and subscribers, and serves acknowledgements. Called by the
+DDS wait thread (through the loop), by arriving messages, by reconcile and by a tick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from edge_broker.dds.discovery import Discovery
+from edge_broker.dds.domain import LanDomain
+from edge_broker.history import HistoryCache
+from edge_broker.links import Links
+from edge_broker.outflow import Outflow, ReaderSource, ReplaySource
+from edge_broker.type_shop import TypeShop
+from gateway.errors import DdsError
+from gateway.model import Durability, FabricView, Profile, Reliability
+from gateway.observe.logs import get_logger
+from gateway.observe.metrics import BrokerMetrics
+from gateway.plan.demand import profile_of
+from gateway.tunnel import messages
+from gateway.tunnel.frames import Peer, StreamKey
+from gateway.tunnel.messages import Ack, Subscribe, Unsubscribe
+
+_log = get_logger("edge.ingress")
+
+ProfileKey = tuple[str, str]
+"""Topic and profile id."""
+
+_LINGER_S = 5.0
+"""How long the reader of a profile that changed stays, so that nothing falls between it and its
+successor."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngressLimits:
+    """The settings that bound ingress."""
+
+    window_bytes: int
+    batch_bytes: int
+    batch_samples: int
+    reader_samples: int
+    history_bytes: int
+    laggard_timeout_s: float
+
+
+class Ingress:
+    """All outflows of one edge."""
+
+    def __init__(
+        self,
+        me: Peer,
+        domain: LanDomain,
+        discovery: Discovery,
+        types: TypeShop,
+        links: Links,
+        limits: IngressLimits,
+        metrics: BrokerMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._me = me
+        self._domain = domain
+        self._discovery = discovery
+        self._types = types
+        self._links = links
+        self._limits = limits
+        self._metrics = metrics
+        self._clock = clock
+        self._local: dict[ProfileKey, Profile] = {}
+        self._live: dict[ProfileKey, Outflow] = {}
+        self._streams: dict[int, Outflow] = {}
+        self._readers: dict[int, Outflow] = {}
+        self._lingering: dict[ProfileKey, float] = {}
+        self._ready: dict[int, Outflow] = {}
+        self._next_stream = 1
+        self._is_pump_scheduled = False
+        self._is_stopping = False
+        self.drained = asyncio.Event()
+
+    # ------------------------------------------------------------ the pump
+
+    def on_ready(self, readers: list[int]) -> None:
+        """These readers have data."""
+        for reader in readers:
+            outflow = self._readers.get(reader)
+            if outflow is not None and not outflow.is_ending:
+                self._ready[outflow.key.number] = outflow
+        self._pump()
+
+    def wake(self) -> None:
+        """Something that may have held an outflow back has changed."""
+        if self._ready and not self._is_pump_scheduled:
+            self._is_pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """One turn for each outflow that has data and may send. While any can go on, the DDS
+        wait thread rests: its news would change nothing."""
+        self._is_pump_scheduled = False
+        now_s = self._clock()
+        can_go_on = False
+        for number, outflow in list(self._ready.items()):
+            if outflow.is_blocked():
+                continue
+            if outflow.forward(now_s):
+                can_go_on = True
+            else:
+                del self._ready[number]
+                if isinstance(outflow.source, ReplaySource):
+                    outflow.end()
+                    outflow.announce_end(now_s)
+        if can_go_on:
+            self.wake()
+        else:
+            self._domain.wait_again()
+
+    # ------------------------------------------------------------ messages
+
+    def on_subscribe(self, message: Subscribe) -> None:
+        """Another LAN has a mirror in place and wants this profile."""
+        if self._is_stopping or message.origin_incarnation != self._me.incarnation:
+            return
+        key = (message.topic, message.profile)
+        outflow = self._live.get(key)
+        if outflow is None:
+            profile = self._local.get(key)
+            if profile is None:
+                return  # it asks again; by then the profile may be known or its wish gone
+            outflow = self._open(message.topic, profile)
+            if outflow is None:
+                return
+        edge, incarnation = message.subscriber
+        known = outflow.stream.subscribers.get(edge)
+        if known == incarnation:
+            outflow.send_open(edge)
+            return
+        if known is not None:
+            self._drop_subscriber(outflow, edge)
+        prelude = 0
+        if outflow.history is not None and len(outflow.history):
+            prelude = self._open_replay(outflow, edge, incarnation)
+        _log.info("subscriber joins", topic=outflow.topic, edge=edge, stream=outflow.key.number)
+        outflow.add_subscriber(edge, incarnation, prelude)
+        self._ready[outflow.key.number] = outflow
+        self.wake()
+
+    def on_unsubscribe(self, message: Unsubscribe) -> None:
+        outflow = self._live.get((message.topic, message.profile))
+        edge, incarnation = message.subscriber
+        if outflow is None or outflow.stream.subscribers.get(edge) != incarnation:
+            return
+        _log.info("subscriber leaves", topic=message.topic, edge=edge)
+        self._drop_subscriber(outflow, edge)
+        if not outflow.stream.subscribers:
+            self._close(outflow)
+        self.wake()
+
+    def on_ack(self, message: Ack) -> None:
+        outflow = self._streams.get(message.stream.number)
+        edge, incarnation = message.subscriber
+        if outflow is None or message.stream.incarnation != self._me.incarnation:
+            if not message.finished:
+                self._refuse(message, "this stream is over")
+            return
+        if outflow.stream.subscribers.get(edge) != incarnation:
+            if not message.finished:
+                self._refuse(message, "this edge does not subscribe to it any longer")
+            return
+        now_s = self._clock()
+        if message.finished:
+            outflow.finished(edge)
+            self._settle(outflow)
+        elif message.unknown:
+            outflow.reopen(edge, incarnation)
+            outflow.resend(now_s)
+        else:
+            outflow.stream.on_ack(edge, incarnation, message.cumulative, message.ranges, now_s)
+            if message.ranges:
+                outflow.resend(now_s)
+        self.wake()
+
+    def _refuse(self, message: Ack, reason: str) -> None:
+        topic = ""
+        edge = message.subscriber.edge
+        self._links.send(topic, edge, messages.refused(reason, message.stream, (edge,)))
+
+    # ------------------------------------------------------------ reconciling
+
+    def set_local(self, profiles: Mapping[ProfileKey, Profile]) -> None:
+        """The LAN's publisher profiles this edge is responsible for, whole."""
+        if self._is_stopping:
+            return
+        self._local = dict(profiles)
+        now_s = self._clock()
+        for key, outflow in list(self._live.items()):
+            if key in profiles:
+                self._lingering.pop(key, None)
+            elif key not in self._lingering:
+                # What its writers left behind is still in the reader: take it before it closes.
+                is_replaced = any(topic == key[0] for topic, _ in profiles)
+                self._lingering[key] = now_s + (_LINGER_S if is_replaced else 0.0)
+                self._ready[outflow.key.number] = outflow
+                self.wake()
+
+    def set_view(self, view: FabricView) -> None:
+        """Subscribers whose edge is gone from the tree, or lives a new life, are dropped."""
+        for outflow in list(self._streams.values()):
+            for edge, incarnation in list(outflow.stream.subscribers.items()):
+                info = view.edges.get(edge)
+                is_alive = info is not None and info.incarnation == incarnation
+                if not is_alive and not self._links.has_peer(edge, incarnation):
+                    _log.info("subscriber is gone", topic=outflow.topic, edge=edge)
+                    self._drop_subscriber(outflow, edge)
+            if not outflow.stream.destinations:
+                self._close(outflow)
+        self.wake()
+
+    def on_links_changed(self) -> None:
+        """Paths may have changed: what was under way on a lost one is sent again."""
+        for outflow in self._streams.values():
+            for edge in outflow.lost_ways():
+                outflow.send_open(edge)
+                outflow.stream.mark_all_for_resend(edge)
+            outflow.resend(self._clock())
+        self.wake()
+
+    def tick(self) -> None:
+        """What time brings: resends, ends, laggards."""
+        now_s = self._clock()
+        for outflow in list(self._streams.values()):
+            outflow.resend(now_s)
+            outflow.announce_end(now_s)
+            for edge in outflow.stream.laggards(now_s, self._limits.laggard_timeout_s):
+                _log.warning(
+                    "a LAN acknowledges nothing and holds up the others: it is left behind and "
+                    "joins again when it answers",
+                    topic=outflow.topic,
+                    edge=edge,
+                )
+                self._metrics.samples_dropped.labels(
+                    topic=self._metrics.topic_label(outflow.topic), reason="laggard"
+                ).inc()
+                self._drop_subscriber(outflow, edge)
+            self._settle(outflow)
+        for key, deadline_s in list(self._lingering.items()):
+            outflow = self._live[key]
+            if now_s >= deadline_s and outflow.key.number not in self._ready:
+                outflow.end()
+                outflow.announce_end(now_s)
+                self._settle(outflow)
+        if self._is_stopping and not any(outflow.plan() for outflow in self._streams.values()):
+            self.drained.set()
+        self.wake()
+
+    def stop(self) -> None:
+        """The edge leaves: every stream ends with what its reader still has. `drained` tells when
+        all subscribers have it."""
+        self._is_stopping = True
+        for key, outflow in self._live.items():
+            self._lingering[key] = 0.0
+            self._ready[outflow.key.number] = outflow
+        self.wake()
+        self.tick()
+
+    # ------------------------------------------------------------ opening and closing
+
+    def _open(self, topic: str, profile: Profile) -> Outflow | None:
+        topic_type = self._types.topic_type(profile.type_name, profile.type_hash, profile.keyed)
+        if topic_type is None:
+            return None
+        try:
+            reader = self._domain.create_reader(
+                topic, topic_type, profile.qos, self._limits.reader_samples
+            )
+        except DdsError as error:
+            _log.warning("cannot read this topic", topic=topic, why=str(error))
+            return None
+        key = (topic, profile.id)
+        outflow = self._outflow(
+            topic, profile, ReaderSource(reader, lambda handle: self._is_accepted(handle, key))
+        )
+        if profile.qos.durability is not Durability.VOLATILE:
+            outflow.history = HistoryCache(
+                profile.qos.durability_service, self._limits.history_bytes
+            )
+        self._live[key] = outflow
+        self._readers[reader.ref] = outflow
+        _log.info("reads from the LAN", topic=topic, profile=profile.id, stream=outflow.key.number)
+        return outflow
+
+    def _open_replay(self, live: Outflow, edge: str, incarnation: int) -> int:
+        assert live.history is not None
+        replay = self._outflow(live.topic, live.profile, ReplaySource(live.history.replay()))
+        replay.add_subscriber(edge, incarnation)
+        self._ready[replay.key.number] = replay
+        return replay.key.number
+
+    def _outflow(
+        self, topic: str, profile: Profile, source: ReaderSource | ReplaySource
+    ) -> Outflow:
+        key = StreamKey(self._me.edge, self._me.incarnation, self._next_stream)
+        self._next_stream += 1
+        outflow = Outflow(
+            key,
+            topic,
+            profile,
+            source,
+            self._links,
+            self._metrics,
+            window_bytes=self._limits.window_bytes,
+            batch_samples=self._limits.batch_samples,
+            batch_bytes=self._limits.batch_bytes,
+        )
+        self._streams[key.number] = outflow
+        return outflow
+
+    def _is_accepted(self, handle: int, key: ProfileKey) -> bool:
+        """Whether samples of this writer belong to this profile's stream. Two profiles of a topic
+        may match each other's readers; each sample goes out once."""
+        writer = self._discovery.writer(handle)
+        if writer is None:
+            self._discovery.collect()
+            writer = self._discovery.writer(handle)
+        if writer is None:
+            return True
+        present = (writer.topic, profile_of(writer).id)
+        return present == key or (key in self._lingering and present not in self._live)
+
+    def _drop_subscriber(self, outflow: Outflow, edge: str) -> None:
+        outflow.remove_subscriber(edge)
+        for other in list(self._streams.values()):
+            if (
+                isinstance(other.source, ReplaySource)
+                and (other.topic, other.profile_id) == (outflow.topic, outflow.profile_id)
+                and edge in other.stream.destinations
+            ):
+                other.remove_subscriber(edge)
+                self._close(other)
+
+    def _settle(self, outflow: Outflow) -> None:
+        if outflow.is_over or not outflow.stream.subscribers:
+            self._close(outflow)
+
+    def _close(self, outflow: Outflow) -> None:
+        if self._streams.pop(outflow.key.number, None) is None:
+            return
+        self._ready.pop(outflow.key.number, None)
+        if isinstance(outflow.source, ReaderSource):
+            reader = outflow.source.reader
+            key = (outflow.topic, outflow.profile_id)
+            del self._live[key], self._readers[reader.ref]
+            self._lingering.pop(key, None)
+            self._domain.delete_reader(reader)
+            _log.info("reads no longer", topic=outflow.topic, profile=outflow.profile_id)
+
+    def close(self) -> None:
+        for outflow in list(self._streams.values()):
+            self._close(outflow)
+
+    # ------------------------------------------------------------ looking on
+
+    def summary(self) -> list[dict[str, object]]:
+        return [
+            {
+                "topic": outflow.topic,
+                "profile": outflow.profile_id,
+                "stream": outflow.key.number,
+                "reliable": outflow.profile.qos.reliability is Reliability.RELIABLE,
+                "samples": outflow.stream.next_number - 1,
+                "subscribers": sorted(outflow.stream.subscribers),
+                "blocked": outflow.is_blocked(),
+                "replay": isinstance(outflow.source, ReplaySource),
+            }
+            for outflow in self._streams.values()
+        ]

@@ -1,0 +1,179 @@
+"""One remote publisher profile as the LAN sees it: the writer that stands for it and the streams
+that feed it. Called by egress, which owns the pace.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from edge_broker.dds import native
+from edge_broker.dds.domain import Port
+from gateway.model import INFINITE_NS, Liveliness, Profile
+from gateway.observe.logs import get_logger
+from gateway.observe.metrics import BrokerMetrics
+from gateway.plan.demand import MirrorKey
+from gateway.tunnel.frames import Batch, StreamKey
+from gateway.tunnel.incoming import IncomingStream
+
+_log = get_logger("edge.mirror")
+
+_MATCH_PATIENCE_S = 1.0
+"""How long a new writer waits for the readers discovery promises before samples are asked for."""
+_ASK_AGAIN_S = 0.25
+_ASK_AGAIN_MOST_S = 2.0
+
+
+class Pending(NamedTuple):
+    """A batch in its turn, with how many of its samples are done with."""
+
+    batch: Batch
+    done: int
+
+
+class Inbound:
+    """One stream on its way into a mirror."""
+
+    def __init__(self, key: StreamKey, first: int, *, reliable: bool, hold_bytes: int) -> None:
+        self.key = key
+        self.is_reliable = reliable
+        self.incoming: IncomingStream[Batch] = IncomingStream(
+            key, reliable=reliable, first=first, hold_bytes=hold_bytes
+        )
+        self.pending: deque[Pending] = deque()
+        self.waits_for: StreamKey | None = None
+        """The replay whose samples come first."""
+        self.closes_after: int | None = None
+        """The last number, once its publisher said so."""
+        self.written = first - 1
+        self.unacknowledged_bytes = 0
+
+    @property
+    def is_complete(self) -> bool:
+        if self.closes_after is None or self.pending:
+            return False
+        return not self.is_reliable or self.written >= self.closes_after
+
+    def offer(self, batch: Batch) -> None:
+        """Puts what is in its turn behind what waits already."""
+        size = len(batch.payload)
+        for delivery in self.incoming.offer(batch.first, batch.count, batch, size):
+            self.pending.append(Pending(delivery.item, delivery.skip))
+
+    def advance(self, first: int) -> None:
+        """Nothing before `first` will come any more."""
+        for delivery in self.incoming.advance(first):
+            self.pending.append(Pending(delivery.item, delivery.skip))
+
+
+class Mirror:
+    """The writer and its inbound streams."""
+
+    def __init__(self, key: MirrorKey, profile: Profile, metrics: BrokerMetrics) -> None:
+        self.key = key
+        self.profile = profile
+        self.is_wanted = True
+        self.subscribers = 1
+        self.writer: Port | None = None
+        self.inbound: dict[StreamKey, Inbound] = {}
+        self.problem: str | None = None
+        self.samples = 0
+        self.rejected = 0
+        self._match_deadline_s = 0.0
+        self._is_matched = False
+        self._ask_due_s = 0.0
+        self._ask_again_s = _ASK_AGAIN_S
+        self._assert_due_s = 0.0
+        label = metrics.topic_label(key.topic)
+        self._samples_out = metrics.samples_out.labels(topic=label)
+        self._bytes_out = metrics.bytes_out.labels(topic=label)
+        self._rejected = metrics.samples_dropped.labels(topic=label, reason="rejected_by_dds")
+
+    @property
+    def state(self) -> str:
+        if self.writer is None:
+            return "waiting for its type" if self.problem is None else "unavailable"
+        if not self._is_matched:
+            return "matching"
+        return "open" if self.has_live_stream else "asking"
+
+    @property
+    def has_live_stream(self) -> bool:
+        return bool(self.inbound)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether it is about to ask: worth looking at again very soon."""
+        return self.writer is not None and not self._is_matched
+
+    def set_writer(self, writer: Port, now_s: float) -> None:
+        self.writer = writer
+        self.problem = None
+        self._match_deadline_s = now_s + _MATCH_PATIENCE_S
+
+    def should_ask(self, now_s: float) -> bool:
+        """Whether to ask the publisher's edge for samples now. Not before the local readers are
+        matched: what a volatile writer writes earlier, they never see."""
+        if self.writer is None or self.has_live_stream:
+            return False
+        if not self._is_matched:
+            matched = native.matched_readers(self.writer.ref)
+            self._is_matched = matched >= self.subscribers or now_s >= self._match_deadline_s
+        if not self._is_matched or now_s < self._ask_due_s:
+            return False
+        self._ask_due_s = now_s + self._ask_again_s
+        self._ask_again_s = min(2 * self._ask_again_s, _ASK_AGAIN_MOST_S)
+        return True
+
+    def ask_again(self) -> None:
+        """The publisher's edge does not feed this mirror (any longer)."""
+        self._ask_due_s = 0.0
+        self._ask_again_s = _ASK_AGAIN_S
+
+    def write(self, inbound: Inbound) -> bool:
+        """Writes the stream's next batch; False when the writer is full."""
+        assert self.writer is not None
+        batch, done = inbound.pending.popleft()
+        samples = batch.samples(done)
+        count = native.write_samples(
+            self.writer.ref,
+            samples,
+            batch.timestamps[done:] if done else batch.timestamps,
+            batch.kinds[done:] if done else batch.kinds,
+            self._count_rejected,
+        )
+        size = len(batch.payload) if count == batch.count else sum(map(len, samples[:count]))
+        self.samples += count
+        self._samples_out.inc(count)
+        self._bytes_out.inc(size)
+        inbound.unacknowledged_bytes += size
+        inbound.written = batch.first + done + count - 1
+        inbound.incoming.written(inbound.written)
+        if done + count < batch.count:
+            inbound.pending.appendleft(Pending(batch, done + count))
+            return False
+        return True
+
+    def assert_liveliness(self, now_s: float) -> None:
+        """A manual writer that lives must say so more often than its lease."""
+        qos = self.profile.qos
+        if (
+            self.writer is None
+            or qos.liveliness is Liveliness.AUTOMATIC
+            or qos.liveliness_lease_ns >= INFINITE_NS
+            or now_s < self._assert_due_s
+        ):
+            return
+        self._assert_due_s = now_s + qos.liveliness_lease_ns / 3e9
+        native.assert_liveliness(self.writer.ref)
+
+    def _count_rejected(self, code: int) -> None:
+        self.rejected += 1
+        self._rejected.inc()
+        if self.rejected == 1:
+            _log.warning(
+                "DDS rejects a sample, skipped; do both LANs use the same type?",
+                topic=self.key.topic,
+                origin=self.key.edge,
+                code=code,
+            )

@@ -1,0 +1,256 @@
+"""One publisher profile on its way out of the LAN, or one replay of its history: where samples
+come from, the stream that numbers them, who gets them. Called by ingress, which owns the pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from edge_broker.dds import native
+from edge_broker.dds.domain import Port
+from edge_broker.history import HistoryCache, Kept
+from edge_broker.lifecycle import Columns, Translator, split
+from edge_broker.links import Links
+from gateway.model import Profile, Reliability
+from gateway.observe.metrics import BrokerMetrics
+from gateway.tunnel import messages
+from gateway.tunnel.frames import StreamKey, encode_batch, readdress
+from gateway.tunnel.outgoing import OutgoingStream
+from gateway.tunnel.router_link import RouterLink
+
+_FIRST_TAKE = 32
+_TAKE_BYTES = 1 << 20
+"""One take aims at so many bytes: several batches, and still a short turn on the loop."""
+_CLOSE_AGAIN_S = 1.0
+
+
+class Source(Protocol):
+    """Where the samples of an outflow come from."""
+
+    def take(self, most: int) -> tuple[Columns, bool]:
+        """Up to about `most` samples, and whether there may be more right now."""
+        ...
+
+
+class ReaderSource:
+    """Samples of the LAN, from an ingress reader."""
+
+    def __init__(self, reader: Port, is_accepted: Callable[[int], bool]) -> None:
+        self.reader = reader
+        self._translator = Translator(is_accepted, self._key_sample)
+
+    def take(self, most: int) -> tuple[Columns, bool]:
+        ref = self.reader.ref
+        taken = native.take(ref, most)
+        has_more = len(taken) == most
+        if has_more and any(info.instance_state != native.INSTANCE_ALIVE for _, info in taken):
+            # The state of a dead instance belongs to its last sample: have all of them.
+            while has_more:
+                more = native.take(ref, most)
+                has_more = len(more) == most
+                taken = [*taken, *more]
+        return self._translator.translate(taken), has_more
+
+    def _key_sample(self, sample: bytes) -> bytes:
+        key: bytes = native.key_of(self.reader.topic, sample)
+        padding = -len(key) % 4
+        encapsulation = 1 if sample[1] <= 3 else 7  # CDR or CDR2, little endian
+        return bytes((0, encapsulation, 0, padding)) + key + bytes(padding)
+
+
+class ReplaySource:
+    """What a history cache kept, once."""
+
+    def __init__(self, kept: list[Kept]) -> None:
+        self._kept = kept
+        self._at = 0
+
+    def take(self, most: int) -> tuple[Columns, bool]:
+        part = self._kept[self._at : self._at + most]
+        self._at += len(part)
+        kinds = bytes(kept.kind for kept in part)
+        columns = Columns(
+            [kept.timestamp for kept in part],
+            [kept.sample for kept in part],
+            kinds if any(kinds) else b"",
+            [],
+        )
+        return columns, self._at < len(self._kept)
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self._at >= len(self._kept)
+
+
+class Outflow:
+    """A stream with its source and its subscribers."""
+
+    def __init__(
+        self,
+        key: StreamKey,
+        topic: str,
+        profile: Profile,
+        source: Source,
+        links: Links,
+        metrics: BrokerMetrics,
+        *,
+        window_bytes: int,
+        batch_samples: int,
+        batch_bytes: int,
+        history: HistoryCache | None = None,
+    ) -> None:
+        self.key = key
+        self.topic = topic
+        self.profile = profile
+        self.profile_id = profile.id
+        self.source = source
+        self.history = history
+        self.is_reliable = profile.qos.reliability is Reliability.RELIABLE
+        self.stream = OutgoingStream(key, reliable=self.is_reliable, window_bytes=window_bytes)
+        self.is_ending = False
+        """The source has no more; the subscribers are told so until they say that they know."""
+        self.preludes: dict[str, int] = {}
+        """For each subscriber the number of the replay it gets first; 0: none."""
+        self._links = links
+        self._batch_samples = batch_samples
+        self._batch_bytes = batch_bytes
+        self._take = _FIRST_TAKE
+        self._plan: list[tuple[RouterLink, tuple[str, ...]]] = []
+        self._plan_generation = -1
+        self._ways: dict[str, tuple[RouterLink, int] | None] = {}
+        self._unfinished: set[str] = set()
+        self._close_due_s = 0.0
+        label = metrics.topic_label(topic)
+        self._samples_in = metrics.samples_in.labels(topic=label)
+        self._bytes_in = metrics.bytes_in.labels(topic=label)
+        self._batches = metrics.batches_sent.labels(topic=label, path="routed")
+        self._resent = metrics.samples_resent.labels(topic=label)
+
+    @property
+    def is_over(self) -> bool:
+        """Ended, and every subscriber has all of it and knows."""
+        return self.is_ending and not self._unfinished
+
+    def is_blocked(self) -> bool:
+        """Whether taking must wait: for acknowledgements, or for a link to drain."""
+        if not self.stream.has_room:
+            return True
+        return any(link.is_congested for link, _ in self.plan())
+
+    def plan(self) -> list[tuple[RouterLink, tuple[str, ...]]]:
+        """Which subscribers are reached over which link now."""
+        if self._plan_generation != self._links.generation:
+            groups: dict[int, tuple[RouterLink, list[str]]] = {}
+            for edge in self.stream.destinations:
+                link = self._links.path(self.topic, edge)
+                if link is not None:
+                    groups.setdefault(id(link), (link, []))[1].append(edge)
+            self._plan = [(link, tuple(edges)) for link, edges in groups.values()]
+            self._plan_generation = self._links.generation
+        return self._plan
+
+    def add_subscriber(self, edge: str, incarnation: int, prelude: int = 0) -> None:
+        known = edge in self.stream.destinations
+        self.stream.add_subscriber(edge, incarnation)
+        if not known or prelude:
+            self.preludes[edge] = prelude
+        self._plan_generation = -1
+        self.send_open(edge)
+
+    def reopen(self, edge: str, incarnation: int) -> None:
+        """The subscriber does not know this stream: open it there and send again what it lacks."""
+        self.stream.reopen(edge, incarnation)
+        self.send_open(edge)
+
+    def lost_ways(self) -> list[str]:
+        """Subscribers whose way was interrupted since the last call and is there again: what was
+        under way is gone. A way that merely changed while the old one lives lost nothing."""
+        lost = []
+        for edge in self.stream.destinations:
+            link = self._links.path(self.topic, edge)
+            way = None if link is None else (link, link.connects)
+            if edge in self._ways and way is not None:
+                before = self._ways[edge]
+                if before is None or not (before[0].is_up and before[0].connects == before[1]):
+                    lost.append(edge)
+            if way is not None or edge in self._ways:
+                self._ways[edge] = way
+        return lost
+
+    def remove_subscriber(self, edge: str) -> None:
+        self.stream.remove_subscriber(edge)
+        self._ways.pop(edge, None)
+        self.preludes.pop(edge, None)
+        self._unfinished.discard(edge)
+        self._plan_generation = -1
+
+    def send_open(self, edge: str) -> None:
+        """Tells a subscriber what this stream is and where it begins for it."""
+        frame = messages.open_stream(
+            edge,
+            self.key,
+            self.topic,
+            self.profile_id,
+            self.stream.acknowledged(edge) + 1,
+            self.is_reliable,
+            self.preludes.get(edge, 0),
+        )
+        self._links.send(self.topic, edge, frame)
+
+    def forward(self, now_s: float) -> bool:
+        """Takes once from the source and sends it on; True when there may be more."""
+        columns, has_more = self.source.take(self._take)
+        count = len(columns.samples)
+        if count == 0:
+            return has_more
+        size = sum(map(len, columns.samples))
+        self._take = max(1, min(self._batch_samples, _TAKE_BYTES * count // max(size, 1)))
+        if self.history is not None:
+            self.history.add(columns)
+        for start, end in split(columns, self._batch_samples, self._batch_bytes):
+            self._send(columns, start, end, now_s)
+        self._samples_in.inc(count)
+        self._bytes_in.inc(size)
+        return has_more
+
+    def _send(self, columns: Columns, start: int, end: int, now_s: float) -> None:
+        stream = self.stream
+        is_whole = start == 0 and end == len(columns.samples)
+        timestamps = columns.timestamps if is_whole else columns.timestamps[start:end]
+        samples = columns.samples if is_whole else columns.samples[start:end]
+        kinds = columns.kinds if is_whole else columns.kinds[start:end]
+        frame = b""
+        for link, edges in self.plan():
+            frame = encode_batch(self.key, edges, stream.next_number, timestamps, samples, kinds)
+            link.send(frame)
+        if not frame:  # nobody can be reached now: it is kept for when somebody can
+            frame = encode_batch(self.key, (), stream.next_number, timestamps, samples, kinds)
+        stream.record(end - start, frame, now_s)
+        self._batches.inc()
+
+    def resend(self, now_s: float) -> None:
+        """Sends again what is overdue."""
+        for resend in self.stream.due(now_s):
+            self._links.send(self.topic, resend.edge, readdress(resend.frame, (resend.edge,)))
+            self._resent.inc(resend.last - resend.first + 1)
+
+    def end(self) -> None:
+        """The source has no more."""
+        if not self.is_ending:
+            self.is_ending = True
+            self.stream.end()
+            self._unfinished = set(self.stream.destinations)
+            self._close_due_s = 0.0
+
+    def finished(self, edge: str) -> None:
+        """This subscriber has everything it wants and expects nothing more."""
+        self._unfinished.discard(edge)
+
+    def announce_end(self, now_s: float) -> None:
+        """Says that the stream ends, again and again until everybody knows."""
+        if self.is_ending and self._unfinished and now_s >= self._close_due_s:
+            self._close_due_s = now_s + _CLOSE_AGAIN_S
+            last = self.stream.next_number - 1
+            for edge in self._unfinished:
+                self._links.send(self.topic, edge, messages.close((edge,), self.key, last))
