@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -40,7 +38,6 @@ class Fabric:
         self._lans = lans
         self._router_ids = [f"r{number + 1}" for number in range(routers)]
         self._settings = dict(settings or {})
-        self._directory = tempfile.TemporaryDirectory(prefix="ddswan-zk-")
         self.brokers: dict[str, Process] = {}
         """Running ones and ended ones, by id; `zookeeper` among them."""
 
@@ -68,7 +65,7 @@ class Fabric:
     # Brokers.
 
     def start_zookeeper(self) -> Process:
-        data = str(Path(self._directory.name) / "data")
+        data = self.lab.directory / "zookeeper"
         process = self._ddswan("zookeeper", "zookeeper", "--host=0.0.0.0", f"--data={data}")
         wait_until(lambda: self._answers_or_fails(process), 30.0, "ZooKeeper answers in the cloud")
         return process
@@ -105,7 +102,6 @@ class Fabric:
         """End everything at once; a test that cares how brokers stop does so itself before."""
         for process in reversed(self.brokers.values()):
             process.kill()
-        self._directory.cleanup()
 
     def stop(self) -> dict[str, int]:
         """SIGTERM to edges, then routers, then ZooKeeper; exit codes. Fails past the deadline."""
