@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from gateway.coordination import assignments
 from gateway.coordination.election import Election, Leadership
+from gateway.coordination.nodes import SessionState
 from gateway.coordination.view import FabricWatcher
 from gateway.coordination.zookeeper import ZooKeeper
 from gateway.errors import CoordinationError, CoordinationLost
@@ -44,8 +45,8 @@ class Patience:
     empty_grace_s: float = 5.0
     """Before a topic nobody uses is deleted: applications restart."""
     assembly_s: float = 2.0
-    """Before a new leader believes that a router named in an assignment is gone: after an outage
-    of ZooKeeper everybody comes back within a moment, but not at once."""
+    """After our own session began, before we believe that a router named in an assignment is gone:
+    after an outage of ZooKeeper everybody comes back within a moment, but not at once."""
     rebalance_interval_s: float = 30.0
     """Between two voluntary rounds of moves, and before the first one of a term."""
 
@@ -55,7 +56,6 @@ class _Term:
     """What a leader remembers; nothing of it outlives its leadership."""
 
     leadership: Leadership
-    began_s: float
     rebalanced_s: float
     rates: TopicRates = field(default_factory=TopicRates)
     unused: dict[str, float] = field(default_factory=dict)
@@ -85,6 +85,8 @@ class Leader:
         self._patience = patience or Patience()
         self._wake = asyncio.Event()
         self._term: _Term | None = None
+        self._session: int | None = None
+        self._session_since_s = 0.0
         self._shown_routers: set[str] = set()
 
     @property
@@ -100,6 +102,8 @@ class Leader:
         """Leads whenever this router is elected, until cancelled."""
         self._election.on_change(lambda _: self._wake.set())
         self._watcher.on_change(lambda _: self._wake.set())
+        unsubscribe = self._zk.subscribe(self._on_session)
+        self._on_session(self._zk.state)
         try:
             while True:
                 try:
@@ -110,7 +114,13 @@ class Leader:
                 self._wake.clear()
                 await self._converge()
         finally:
+            unsubscribe()
             self._end_term()
+
+    def _on_session(self, _: SessionState) -> None:
+        if self._session != self._zk.session_id:
+            self._session = self._zk.session_id
+            self._session_since_s = time.monotonic()
 
     async def _converge(self) -> None:
         leadership = self._election.leadership
@@ -135,7 +145,7 @@ class Leader:
         self._watcher.follow(None)
         await self._watcher.refresh()
         now_s = time.monotonic()
-        self._term = term = _Term(leadership, began_s=now_s, rebalanced_s=now_s)
+        self._term = term = _Term(leadership, rebalanced_s=now_s)
         self._metrics.is_leader.set(1)
         self._metrics.leader_epoch.set(leadership.epoch)
         log.info("leading", epoch=leadership.epoch, topics=len(self._watcher.view.topics))
@@ -154,7 +164,8 @@ class Leader:
         now_s = time.monotonic()
         view = _as_written(self._watcher.view, term.written, now_s)
         term.rates.observe(view, now_s)
-        if now_s - term.began_s < self._patience.assembly_s and _has_missing_router(view):
+        is_assembling = now_s - self._session_since_s < self._patience.assembly_s
+        if is_assembling and _has_missing_router(view):
             return
         is_due = now_s - term.rebalanced_s >= self._patience.rebalance_interval_s
         plan = plan_assignments(
