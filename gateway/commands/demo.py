@@ -19,17 +19,18 @@ from pathlib import Path
 from typing import Any
 
 from gateway.commands.lans import Lans, NamespacesUnavailable, Place, domains, namespaces
-from gateway.commands.supervisor import Child, Supervisor
+from gateway.commands.supervisor import Child, Supervisor, ddswan_child
 from gateway.commands.up import edge_child, router_child, zookeeper_child
 from gateway.config import Config, Edge, EmbeddedZooKeeper, Fabric, Router
 from gateway.coordination.embedded import free_port
 from gateway.errors import DdswanError
+from gateway.lifetime import end_tasks
 
 _LANS = ("a", "b")
 _TOPIC_OF = {"a": "fleet/positions", "b": "base/positions"}
 """What is published in each LAN, for the other one."""
 _VEHICLE_OF = {"a": "truck-1", "b": "crane-7"}
-_SAMPLES = 10
+_SAMPLES = 20
 _TIMEOUT_S = 50.0
 _APPLICATION_STAGE = 3
 _SAMPLES_MODULE = "gateway.commands.samples.positions"
@@ -54,14 +55,14 @@ class DemoCommand:
         )
 
     def run(self, config: Config, args: argparse.Namespace) -> int:
-        # The interrupt must unwind whatever is being built; asyncio takes over in `_show`.
+        # The interrupt must unwind whatever is being built; asyncio takes over in `_run`.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         # A DDS configuration of this shell's is for its own network, not for the demo's.
         os.environ.pop("CYCLONEDDS_URI", None)
         with contextlib.ExitStack() as stack:
             lans = _make_lans(stack, args.domains)
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="ddswan-demo-"))
-            return asyncio.run(_show(lans, Path(directory), config, args.verbose))
+            return asyncio.run(_run(lans, Path(directory), config, args.verbose))
 
 
 def _make_lans(stack: contextlib.ExitStack, is_domains_wanted: bool) -> Lans:
@@ -76,29 +77,45 @@ def _make_lans(stack: contextlib.ExitStack, is_domains_wanted: bool) -> Lans:
     return stack.enter_context(domains(_LANS, reason, domain))
 
 
-async def _show(lans: Lans, directory: Path, config: Config, is_verbose: bool) -> int:
-    received = dict.fromkeys(_LANS, 0)
+class _Show:
+    """What is seen of the demo, and what is counted."""
 
-    def show(name: str, line: str) -> None:
+    def __init__(self, is_verbose: bool) -> None:
+        self._is_verbose = is_verbose
+        self.received = dict.fromkeys(_LANS, 0)
+        self.status: list[str] = []
+        self.has_data_everywhere = asyncio.Event()
+
+    def line(self, name: str, line: str) -> None:
+        """Takes a line of a child."""
         kind, _, lan = name.partition(" ")
         if kind == "subscriber":
-            received[lan] += 1
+            self.received[lan] += 1
+            if all(self.received.values()):
+                self.has_data_everywhere.set()
             print(f"  LAN {_other(lan)} to LAN {lan}: {line}", flush=True)
-        elif is_verbose:
+        elif kind == "status":
+            self.status.append(line)
+        elif self._is_verbose:
             print(f"    {name} | {line}", flush=True)
         elif " ERROR " in line or "ddswan: " in line:
             print(f"  {name}: {line}", flush=True)
 
+
+async def _run(lans: Lans, directory: Path, config: Config, is_verbose: bool) -> int:
     print("ddswan demo: two isolated LANs, joined by an edge broker in each and two routers")
     print(f"  {lans.description}", flush=True)
-    supervisor = Supervisor(show)
-    scene = asyncio.create_task(_play(supervisor, lans, directory, config), name="demo-scene")
+    show = _Show(is_verbose)
+    supervisor = Supervisor(show.line)
+    scene = asyncio.create_task(
+        _play(supervisor, show, lans, _fabric(lans, config), directory), name="demo-scene"
+    )
     interrupted = _on_interrupt(scene.cancel)
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             await scene
     except TimeoutError:
-        counts = ", ".join(f"{n} of {_SAMPLES} in LAN {lan}" for lan, n in received.items())
+        counts = ", ".join(f"{n} of {_SAMPLES} in LAN {lan}" for lan, n in show.received.items())
         raise DdswanError(
             f"after {_TIMEOUT_S:.0f} s only {counts} had arrived; `ddswan demo --verbose` shows "
             f"what the brokers say"
@@ -110,6 +127,8 @@ async def _show(lans: Lans, directory: Path, config: Config, is_verbose: bool) -
         return 1
     finally:
         await supervisor.stop()
+    print("meanwhile `ddswan status` said:\n")
+    print("".join(f"  {line}\n" for line in show.status))
     print(f"done: {_SAMPLES} samples crossed each way; everything is stopped again")
     return 0
 
@@ -127,9 +146,10 @@ def _on_interrupt(act: Callable[[], object]) -> asyncio.Event:
     return interrupted
 
 
-async def _play(supervisor: Supervisor, lans: Lans, directory: Path, config: Config) -> None:
+async def _play(
+    supervisor: Supervisor, show: _Show, lans: Lans, fabric: Fabric, directory: Path
+) -> None:
     """Starts everything and returns when each LAN has received its samples."""
-    fabric = _fabric(lans, config)
     print("  starting ZooKeeper and two routers in the cloud, an edge in each LAN", flush=True)
     # All at once: brokers wait for ZooKeeper by themselves.
     children = [zookeeper_child(fabric, directory, str(directory / "zookeeper"))]
@@ -139,22 +159,33 @@ async def _play(supervisor: Supervisor, lans: Lans, directory: Path, config: Con
     for edge in fabric.edges:
         supervisor.start(_in(lans.by_name[str(edge.lan)], edge_child(fabric, edge, directory)))
     print("  starting a publisher and a subscriber in each LAN", flush=True)
-    subscribers = []
     for lan, place in lans.by_name.items():
         supervisor.start(_publisher(lan, place))
-        subscribers.append(supervisor.start(_subscriber(lan, place)))
-    failing = asyncio.create_task(supervisor.wait_failed(), name="demo-brokers")
-    receiving = asyncio.gather(*subscribers)
+    wanted = [supervisor.start(_subscriber(lan, place)) for lan, place in lans.by_name.items()]
+    broken = asyncio.create_task(supervisor.wait_failed(), name="demo-brokers")
+    flowing = asyncio.create_task(show.has_data_everywhere.wait(), name="demo-flowing")
     try:
-        either: set[asyncio.Future[Any]] = {failing, receiving}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if failing.done():
-            failing.result()
-        if any(receiving.result()):
-            raise DdswanError("a sample subscriber failed; its lines above say why")
+        await _first_of(broken, flowing)
+        status = ddswan_child(
+            "status",
+            _APPLICATION_STAGE,
+            *("status", "--fabric", fabric.fabric, "--zookeeper", fabric.zookeeper.hosts[0]),
+        )
+        status = dataclasses.replace(status, is_restarted=False)
+        wanted.append(supervisor.start(_in(lans.cloud, status)))
+        ended = asyncio.gather(*wanted)
+        await _first_of(broken, ended)
+        if any(ended.result()):
+            raise DdswanError("a sample application or `ddswan status` failed; its lines say why")
     finally:
-        failing.cancel()
-        await asyncio.gather(failing, return_exceptions=True)
+        await end_tasks([broken, flowing])
+
+
+async def _first_of(broken: asyncio.Future[Any], other: asyncio.Future[Any]) -> None:
+    """Waits for `other`; raises when a broker is given up first."""
+    await asyncio.wait({broken, other}, return_when=asyncio.FIRST_COMPLETED)
+    if broken.done():
+        broken.result()
 
 
 def _fabric(lans: Lans, config: Config) -> Fabric:

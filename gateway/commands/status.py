@@ -45,6 +45,7 @@ async def read_report(config: Config) -> Report:
     await zk.start(_PATIENCE_S)
     try:
         watcher = FabricWatcher(zk, zk.paths)
+        watcher.follow(None)
         view = await watcher.refresh()
         leader = await read_leader(zk, zk.paths)
         return make_report(config.fabric, view, leader and leader[0], watcher.malformed)
