@@ -5,8 +5,9 @@ once each, and what to acknowledge. Pure. Called by the edge broker's egress.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from gateway.tunnel.frames import StreamKey
 from gateway.tunnel.ranges import NearPrefix
@@ -16,7 +17,8 @@ MAX_ACK_RANGES = 32
 Item = TypeVar("Item")
 
 
-class Delivery(NamedTuple, Generic[Item]):
+@dataclass(frozen=True, slots=True)
+class Delivery(Generic[Item]):
     """Write the samples of `item` after its first `skip`: numbers first … first+count-1."""
 
     item: Item

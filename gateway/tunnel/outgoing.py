@@ -13,6 +13,9 @@ from gateway.tunnel.ranges import NearPrefix
 
 FIRST_TIMEOUT_S = 0.2
 LAST_TIMEOUT_S = 5.0
+REMINDER_S = 1.0
+"""How long all may have arrived without being written before one batch is sent again: that its
+acknowledgement was lost looks the same from here."""
 REORDER_GRACE_S = 0.05
 """How long a gap may be a mere detour over another path."""
 _EVIDENCE_STEP_S = 0.01
@@ -76,6 +79,11 @@ class _Subscriber:
     def timeout_s(self) -> float:
         return min(LAST_TIMEOUT_S, self.first_timeout_s * (1 << self.backoff))
 
+    @property
+    def reminder_s(self) -> float:
+        """All has arrived but is not written, or so the last word from there was."""
+        return max(REMINDER_S, self.timeout_s)
+
     def is_owing(self, next_number: int) -> bool:
         """Whether something sent has not arrived."""
         return self.arrived.floor + 1 < next_number
@@ -111,7 +119,8 @@ class _Subscriber:
         if self.lost_from < self.lost_below:
             return 0.0
         if not self.is_owing(next_number):
-            return None
+            is_unwritten = self.cumulative + 1 < next_number
+            return self.quiet_since_s + self.reminder_s if is_unwritten else None
         due_s = self.quiet_since_s + self.timeout_s
         if self.evidence:
             due_s = min(due_s, self.evidence[0][0])
@@ -261,6 +270,8 @@ class OutgoingStream:
     @property
     def next_due_s(self) -> float | None:
         """When to call `due`, 0 for at once; None while there is nothing to wait for."""
+        if not self.is_reliable:
+            return None
         times = [each.next_due_s(self.next_number) for each in self._subscribers.values()]
         return min((each for each in times if each is not None), default=None)
 
@@ -288,6 +299,8 @@ class OutgoingStream:
                 yield sent
             subscriber.lost_from = subscriber.lost_below
         if not subscriber.is_owing(self.next_number):
+            if subscriber.cumulative + 1 < self.next_number:
+                yield from self._reminder(subscriber, now_s)
             return
         while subscriber.evidence and subscriber.evidence[0][0] <= now_s:
             subscriber.overtaken_below = subscriber.evidence.popleft()[1]
@@ -304,6 +317,14 @@ class OutgoingStream:
                     return
                 if subscriber.resent_s.get(sent.first) != now_s:
                     yield sent
+
+    def _reminder(self, subscriber: _Subscriber, now_s: float) -> Iterator[Sent]:
+        """The smallest batch will do: it is only meant to be acknowledged."""
+        if now_s >= subscriber.quiet_since_s + subscriber.reminder_s:
+            subscriber.quiet_since_s = now_s
+            subscriber.backoff = min(subscriber.backoff + 1, 10)
+            unwritten = (each for each in self._sent if each.last > subscriber.cumulative)
+            yield min(unwritten, key=lambda each: len(each.frame))
 
     def _overtaken(self, subscriber: _Subscriber, now_s: float) -> Iterator[Sent]:
         timeout_s = subscriber.timeout_s
