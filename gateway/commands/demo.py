@@ -11,6 +11,7 @@ import dataclasses
 import os
 import random
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,7 +23,6 @@ from gateway.commands.lans import Lans, NamespacesUnavailable, Place, domains, n
 from gateway.commands.supervisor import Child, Supervisor, ddswan_child
 from gateway.commands.up import edge_child, router_child, zookeeper_child
 from gateway.config import Config, Edge, EmbeddedZooKeeper, Fabric, Router
-from gateway.coordination.embedded import free_port
 from gateway.errors import DdswanError
 from gateway.lifetime import end_tasks
 
@@ -192,10 +192,10 @@ def _fabric(lans: Lans, config: Config) -> Fabric:
     address = lans.cloud_address
     return Fabric(
         fabric="demo",
-        zookeeper=EmbeddedZooKeeper(hosts=(f"{address}:{free_port()}",)),
+        zookeeper=EmbeddedZooKeeper(hosts=(f"{address}:{_free_port()}",)),
         log=config.log,
         routers=tuple(
-            Router(id=name, listen=f"{address}:{free_port()}", advertise=None)
+            Router(id=name, listen=f"{address}:{_free_port()}", advertise=None)
             for name in ("r1", "r2")
         ),
         edges=tuple(
@@ -203,6 +203,16 @@ def _fabric(lans: Lans, config: Config) -> Fabric:
             for lan, place in lans.by_name.items()
         ),
     )
+
+
+def _free_port() -> int:
+    """Below the ports the kernel hands out: a client that keeps knocking at one of those before
+    its server is there will sooner or later be connected to itself."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _in(place: Place, child: Child) -> Child:
