@@ -46,7 +46,8 @@ class Malformed:
         if self._known.get(path) != str(error):
             self._known[path] = str(error)
             self.counts[kind] += 1
-            log.warning("skipping a malformed %s: %s", kind, error)
+            where = "" if path in str(error) else f" ({path})"
+            log.warning("skipping a malformed %s: %s%s", kind, error, where)
 
     def forget(self, path: str) -> None:
         self._known.pop(path, None)
@@ -66,6 +67,8 @@ class _Topic:
     """What was read of one topic. Announcements are kept with their czxid under their node name,
     which carries their digest; None stands for one that cannot be read."""
 
+    czxid: int = 0
+    """Which life of the node this is; 0: not read yet."""
     assignment: Assignment | None = None
     version: int = 0
     announced: dict[Direction, dict[str, tuple[int, Announcement | None]]] = field(
@@ -235,9 +238,14 @@ class TreeReader:
         kept = self._topics.get(topic)
         if kept is None:
             return set()
-        if found is None:
-            return {self._paths.topics}
+        if found is None or kept.czxid not in (0, found[1].czxid):
+            # It may be back already, and nothing below it is watched: forget the topic and find
+            # it as a new one in a pass of its own.
+            self._drop(topic)
+            self._on_event(self._paths.topics)
+            return set()
         data, stat = found
+        kept.czxid = stat.czxid
         kept.version = stat.version
         kept.assignment = None
         try:
@@ -257,6 +265,10 @@ class TreeReader:
         kept = self._topics.get(topic)
         if kept is None:
             return
+        if names is None:
+            # No watch could be left on it. Unless the topic is malformed, it is gone or was made
+            # anew meanwhile, which its own node tells.
+            self._on_event(self._paths.topic(topic))
         announced = kept.announced[direction]
         listed = set(names or ())
         self.malformed.forget_below(path, listed)
