@@ -369,6 +369,10 @@ class Egress:
 
     # ------------------------------------------------------------ looking on
 
+    def topics(self) -> set[str]:
+        """Topics that need the tree and the links as long as their mirrors stay."""
+        return {key.topic for key in self._mirrors}
+
     def summary(self) -> list[dict[str, object]]:
         return [
             {

@@ -362,6 +362,10 @@ class Ingress:
 
     # ------------------------------------------------------------ looking on
 
+    def topics(self) -> set[str]:
+        """Topics that need the tree and the links as long as their streams last."""
+        return {outflow.topic for outflow in self._streams.values()}
+
     def summary(self) -> list[dict[str, object]]:
         return [
             {

@@ -89,9 +89,10 @@ class Reconciler:
         me = self._info()
         view = self._watcher.view
         local = self._served(me)
-        self._watcher.follow(frozenset(topic for topic, _ in local))
+        topics = {topic for topic, _ in local} | self._ingress.topics() | self._egress.topics()
+        self._watcher.follow(frozenset(topics))
         self._announce(me, local)
-        self._links.converge(wanted_routers(view, {topic for topic, _ in local}), view)
+        self._links.converge(wanted_routers(view, topics), view)
         self._ingress.set_local(_publisher_profiles(local))
         self._ingress.set_view(view)
         wanted, unmatched = wanted_mirrors(view, local, lan=me.lan)
