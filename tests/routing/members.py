@@ -37,8 +37,10 @@ async def until(condition: Callable[[], object], timeout_s: float = 10.0) -> Non
 
 
 @contextlib.asynccontextmanager
-async def session(address: str, fabric: str) -> AsyncIterator[ZooKeeper]:
-    zk = ZooKeeper(address, fabric, session_timeout_s=4.0)
+async def session(
+    address: str, fabric: str, *, session_timeout_s: float = 4.0
+) -> AsyncIterator[ZooKeeper]:
+    zk = ZooKeeper(address, fabric, session_timeout_s=session_timeout_s)
     await zk.start(timeout_s=10.0)
     try:
         yield zk
@@ -140,15 +142,22 @@ async def register(zk: ZooKeeper, name: str, *, draining: bool = False) -> None:
         await zk.set(zk.paths.router(name), data)
 
 
+def announcement_of(
+    zk: ZooKeeper, topic: str, direction: Direction = Direction.PUB, edge: str = "e1"
+) -> tuple[str, bytes]:
+    """Path and record of an announced endpoint."""
+    profile = Profile("T", None, False, Qos())
+    announced = Announcement(edge, f"lan-{edge}", 1, topic, direction, ((profile, ()),))
+    data = encode_announcement(announced)
+    return zk.paths.announcement(topic, direction, edge, digest(data)), data
+
+
 async def use(
     zk: ZooKeeper, topic: str, direction: Direction = Direction.PUB, edge: str = "e1"
 ) -> str:
     """Announces an endpoint of a topic; the path to delete when it goes."""
-    profile = Profile("T", None, False, Qos())
-    announced = Announcement(edge, f"lan-{edge}", 1, topic, direction, ((profile, ()),))
-    data = encode_announcement(announced)
+    path, data = announcement_of(zk, topic, direction, edge)
     await make(zk, zk.paths.direction(topic, direction))
-    path = zk.paths.announcement(topic, direction, edge, digest(data))
     await zk.create_ephemeral(path, data)
     return path
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,11 +15,13 @@ import pytest
 
 from gateway.config import Config
 from gateway.coordination.embedded import EmbeddedZooKeeper, free_port
+from gateway.coordination.records import encode_edge
+from gateway.coordination.registrar import Registrar
 from gateway.coordination.zookeeper import ZooKeeper
 from gateway.errors import ConfigError
-from gateway.model import Assignment
+from gateway.model import Assignment, EdgeInfo
 from routing_broker.app import advertised_address
-from tests.routing.members import session, use, wait_assigned
+from tests.routing.members import announcement_of, running, session, until, use, wait_assigned
 from tests.routing.processes import RouterProcess, routers
 
 pytestmark = pytest.mark.zookeeper
@@ -202,6 +206,44 @@ def test_a_router_that_starts_before_zookeeper_joins_when_it_comes(tmp_path: Pat
             router.wait_logged("router.leader leading")
         finally:
             server.stop()
+
+
+def test_an_outage_of_zookeeper_moves_nothing(
+    private_zookeeper: EmbeddedZooKeeper, fabric: str, tmp_path: Path
+) -> None:
+    """Every session expires, everybody comes back, one a little before the other."""
+    server = private_zookeeper
+
+    async def scenario(processes: list[RouterProcess]) -> None:
+        async with session(server.address, fabric, session_timeout_s=2.0) as zk:
+            registrar = Registrar(zk, zk.paths, zk.paths.edge("e1"))
+            edge = encode_edge(EdgeInfo("e1", "a", 1))
+            announced = dict(announcement_of(zk, topic) for topic in TOPICS)
+            registrar.declare({zk.paths.edge("e1"): edge, **announced})
+            async with running(registrar.run()):
+                await wait_assigned(zk, TOPICS, lambda a: a.standby is not None)
+                before, first_session = await nodes(zk), zk.session_id
+                assert server.pid is not None
+                os.kill(server.pid, signal.SIGSTOP)
+                try:
+                    await until(lambda: not zk.is_connected)
+                    await asyncio.sleep(3.0)  # the outage: longer than any session
+                finally:
+                    os.kill(server.pid, signal.SIGCONT)
+                await until(lambda: zk.session_id not in (None, first_session))
+                await until(
+                    lambda: any(
+                        p.log.count("leader leading") > p.log.count("no longer leading")
+                        for p in processes
+                    )
+                )
+                await registrar.settled(10.0)
+                await use(zk, "new", edge="e7")
+                await wait_assigned(zk, ["new"], lambda a: a.standby is not None)
+                assert await nodes(zk) == before
+
+    with routers(tmp_path, server.address, fabric, session_timeout_s=2.0) as start_router:
+        asyncio.run(scenario(start_ready(start_router, "r1", "r2")))
 
 
 def last_line(process: RouterProcess) -> str:
