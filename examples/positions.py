@@ -1,0 +1,1 @@
+../gateway/commands/samples/positions.py
