@@ -6,8 +6,13 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from gateway.coordination.embedded import EmbeddedZooKeeper, free_port
+
+# The same examples in every run, and no verdict about how busy the machine is.
+settings.register_profile("ddswan", derandomize=True, deadline=None)
+settings.load_profile("ddswan")
 
 
 @pytest.fixture(scope="session")

@@ -126,15 +126,17 @@ class EmbeddedZooKeeper:
         return self._process.wait()
 
     def _check_port(self) -> None:
+        if not 0 < self.port < 65_536:
+            raise CoordinationError(f"port {self.port} is not between 1 and 65535; mend --port")
         try:
             address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
             with socket.socket(address[0]) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address[4])
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             raise CoordinationError(
                 f"ZooKeeper cannot listen on {self.address} "
-                f"({getattr(error, 'strerror', None) or error}); choose another --port"
+                f"({error.strerror}); choose another --port"
             ) from error
 
     def _prepare(self) -> None:

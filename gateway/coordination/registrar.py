@@ -13,7 +13,6 @@ from gateway.coordination.nodes import (
     Delete,
     NodeExists,
     NodeRefused,
-    NoNode,
     Operation,
     SessionState,
     SetData,
@@ -55,8 +54,8 @@ class Registrar:
         """What stands in the tree under this session."""
         self._unsure: set[str] = set()
         """What has to be read before it can be compared."""
-        self._parents: set[str] = set()
-        """Directories that were there when last looked at."""
+        self._places: set[str] = set()
+        """Topics and directories that were there when last looked at."""
         self._failure: CoordinationError | None = None
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
@@ -152,7 +151,7 @@ class Registrar:
             await self._mend(desired, stale)
             if self._known.keys() == {self._identity} and self._identity not in desired:
                 await self._perform([Delete(self._identity)])
-            self._parents &= {_parent(path) for path in desired} | {self._paths.topics}
+            self._places &= {self._place(path) for path in desired} | {self._paths.topics}
             is_settled = (
                 self._known == self._desired
                 and not self._unsure
@@ -175,7 +174,7 @@ class Registrar:
             found = await self._zk.get(path, self._on_event if deadline else None)
             try:
                 if found is None:
-                    await self._ensure_parent(_parent(path))
+                    await self._prepare(self._place(path))
                     await self._zk.create_ephemeral(path, data)
                     break
                 there, stat = found
@@ -189,7 +188,6 @@ class Registrar:
                     )
                     break
             except NodeRefused:
-                self._parents.discard(_parent(path))
                 await asyncio.sleep(_FIRST_RETRY_S)  # somebody was quicker: look again
                 continue
             kind, name = self._paths.parts(path)
@@ -231,20 +229,24 @@ class Registrar:
         return stale
 
     async def _mend(self, desired: dict[str, bytes], stale: set[str]) -> None:
-        """Performs what is missing, a chunk of directories per transaction. The operations of one
-        directory stay together, so that a replaced announcement is never absent."""
+        """Performs what is missing, a chunk of places per transaction. The operations of one place
+        stay together, so that a replaced announcement is never absent."""
         groups: dict[str, list[Operation]] = {}
         for path in sorted((self._known.keys() | stale | desired.keys()) - {self._identity}):
             operations = _operations(
                 path, self._known.get(path), desired.get(path), is_stale=path in stale
             )
             if operations:
-                groups.setdefault(_parent(path), []).extend(operations)
-        await together(
-            self._ensure_parent(parent)
-            for parent, operations in groups.items()
+                groups.setdefault(self._place(path), []).extend(operations)
+        making = [
+            place
+            for place, operations in groups.items()
             if any(isinstance(operation, Create) for operation in operations)
-        )
+        ]
+        for place, missing in zip(
+            making, await together(self._prepare(place) for place in making), strict=True
+        ):
+            groups[place][:0] = missing
         await together(self._perform_groups(chunk) for chunk in _chunks(groups.values()))
 
     async def _perform_groups(self, groups: list[list[Operation]]) -> None:
@@ -255,56 +257,53 @@ class Registrar:
                 await self._perform(group)
 
     async def _perform(self, operations: list[Operation]) -> bool:
-        paths = {operation.path for operation in operations}
+        own = {operation.path for operation in operations if not _is_persistent(operation)}
+        places = {self._place(path) for path in own}
         try:
             await self._zk.transaction(operations)
         except CoordinationLost:
-            self._unsure |= paths
+            self._unsure |= own
             raise
         except CoordinationError as error:
-            self._unsure |= paths
-            self._parents -= {_parent(path) for path in paths}
+            self._unsure |= own
+            self._places -= places | {self._paths.topics}
             self._failure = error
             return False
-        self._unsure -= paths
+        self._places |= places
         for operation in operations:
             match operation:
-                case Create(path, data) | SetData(path, data):
+                case Create(path, data, True) | SetData(path, data):
                     self._known[path] = data
                 case Delete(path):
                     self._known.pop(path, None)
         return True
 
-    async def _ensure_parent(self, parent: str) -> None:
-        if parent in self._parents:
-            return
-        match self._paths.parts(parent):
-            case ("topics", _, _):
-                await self._ensure_topic(_parent(parent))
-            case _:
-                await self._ensure(parent)
-        self._parents.add(parent)
+    def _place(self, path: str) -> str:
+        """What has to be there before the node: its topic, else its directory."""
+        match self._paths.parts(path):
+            case ("topics", topic, _, _):
+                return f"{self._paths.topics}/{topic}"
+        return _parent(path)
 
-    async def _ensure_topic(self, topic: str) -> None:
-        """A topic node and its two directories come and go together: whoever sees the one may
-        rely on the others."""
-        if self._paths.topics not in self._parents:
+    async def _prepare(self, place: str) -> list[Operation]:
+        """What makes the place. A topic and its two directories come and go together (whoever
+        sees the one relies on the others), and come in one transaction with their first
+        announcement: a leader that deletes empty topics cannot step in between."""
+        if place in self._places:
+            return []
+        if _parent(place) != self._paths.topics:
+            await self._ensure(place)
+            return []
+        names = await self._zk.children(place)
+        if names is None and self._paths.topics not in self._places:
             await self._ensure(self._paths.topics)
-            self._parents.add(self._paths.topics)
-        directions = {f"{topic}/{direction}" for direction in Direction}
-        names = await self._zk.children(topic)
-        if names is None:
-            operations = [Create(topic), *(Create(path) for path in sorted(directions))]
-        else:
-            there = {f"{topic}/{name}" for name in names}
-            operations = [Create(path) for path in sorted(directions - there)]
-        try:
-            if operations:
-                await self._zk.transaction(operations)
-        except NodeExists:
-            return  # another edge was quicker
-        except NoNode:
-            self._parents.discard(self._paths.topics)
+            self._places.add(self._paths.topics)
+        missing: list[Operation] = [
+            Create(f"{place}/{direction}")
+            for direction in Direction
+            if direction.value not in (names or ())
+        ]
+        return [Create(place), *missing] if names is None else missing
 
     async def _ensure(self, path: str) -> None:
         try:
@@ -315,6 +314,10 @@ class Registrar:
 
 def _parent(path: str) -> str:
     return path.rpartition("/")[0]
+
+
+def _is_persistent(operation: Operation) -> bool:
+    return isinstance(operation, Create) and not operation.ephemeral
 
 
 def _operations(

@@ -102,6 +102,8 @@ class ZooKeeper:
     def __init__(self, hosts: str, fabric: str, *, session_timeout_s: float = 10.0) -> None:
         try:
             listed, _ = collect_hosts(hosts)
+            for host, _ in listed:
+                host.encode("idna")  # the resolver would raise this in kazoo's thread
         except ValueError as error:
             raise ConfigError(
                 f"ZooKeeper address {hosts!r} cannot be read; write host:port[,host:port…]"
@@ -343,7 +345,7 @@ class ZooKeeper:
         while True:
             await asyncio.sleep(1.0)
             if self._state is SessionState.CONNECTED:
-                next_reminder = loop.time()
+                next_reminder = loop.time() + _REMINDER_S
                 closed_looks = 0
                 continue
             if loop.time() >= next_reminder:
