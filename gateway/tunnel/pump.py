@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Never
 
-from gateway.tunnel.frames import MAX_BUNDLE_BYTES, MAX_MEMBER_BYTES, bundle
+from gateway.tunnel.frames import MAX_BUNDLE_BYTES, MAX_FRAME_BYTES, MAX_MEMBER_BYTES, bundle
 
 
 class Pump:
-    """`put` never blocks: beyond `limit_bytes` the newest frame is refused and the caller counts
-    it. `on_drained` is called when the queue falls to `low_bytes` after it was above `high_bytes`.
+    """`put` never blocks: beyond `limit_bytes` the newest frame is refused, as is one larger than
+    any link takes; the caller counts it. `on_drained` is called when the queue falls to `low_bytes`
+    after it was above `high_bytes`.
     """
 
     def __init__(
@@ -36,8 +37,9 @@ class Pump:
         self._sleeper: asyncio.Future[None] | None = None
 
     def put(self, frame: bytes) -> bool:
-        size = self.queued_bytes + len(frame)
-        if size > self._limit_bytes:
+        length = len(frame)
+        size = self.queued_bytes + length
+        if size > self._limit_bytes or length > MAX_FRAME_BYTES:
             return False
         self.queued_bytes = size
         if size > self._high_bytes:

@@ -184,19 +184,27 @@ class RouterLink:
                 return "the router hung up"
             self._silent_ticks = 0
             try:
-                for frame in unbundle(message):
+                frames = unbundle(message)
+            except FrameError as error:
+                self._on_garbage(error)
+                continue
+            for frame in frames:
+                try:
                     if decode(frame).envelope.to:
                         on_frame(self, frame)
                     else:
                         self._on_neighbour(messages.decode_message(frame))
-            except FrameError as error:
-                self.garbage += 1
-                if self.garbage == 1:
-                    log.warning(
-                        "garbage from a router, later ones only counted",
-                        router=self.router,
-                        reason=str(error),
-                    )
+                except FrameError as error:
+                    self._on_garbage(error)
+
+    def _on_garbage(self, error: FrameError) -> None:
+        self.garbage += 1
+        if self.garbage == 1:
+            log.warning(
+                "garbage from a router, later ones only counted",
+                router=self.router,
+                reason=str(error),
+            )
 
     def _on_neighbour(self, message: messages.Message) -> None:
         if isinstance(message, Peers):
