@@ -227,11 +227,10 @@ def _role(router: RouterReport) -> str:
 
 
 def _rate(bytes_per_s: float) -> str:
-    for unit in ("B/s", "kB/s", "MB/s"):
-        if bytes_per_s < 1000:
-            return f"{bytes_per_s:.0f} {unit}"
-        bytes_per_s /= 1000
-    return f"{bytes_per_s:.1f} GB/s"
+    for unit, size in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
+        if bytes_per_s >= size:
+            return f"{bytes_per_s / size:.1f} {unit}"
+    return f"{bytes_per_s:.0f} B/s"
 
 
 def _by_lan(counts: Mapping[str, int]) -> str:

@@ -19,7 +19,7 @@ _BURST = 10
 _PERIOD_S = 60.0
 
 
-class _Repeats:
+class Repeats:
     """Lets the same warning through `_BURST` times per `_PERIOD_S` and counts the rest, so that a
     fault at data rate cannot fill a disk. Messages are fixed texts, so the table stays small."""
 
@@ -42,13 +42,13 @@ class _Repeats:
             return held
 
 
-_repeats = _Repeats()
+_repeats = Repeats()
 
 
 class Logger:
     """Fixed messages and fields; never put a value into the message."""
 
-    def __init__(self, name: str, repeats: _Repeats) -> None:
+    def __init__(self, name: str, repeats: Repeats) -> None:
         self._logger = logging.getLogger(f"{_ROOT}.{name}")
         self._name = name
         self._repeats = repeats

@@ -1,0 +1,157 @@
+"""What `status` says about a fabric: a pure function of the view."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gateway.commands.report import Report, TopicState, format_report, make_report
+from gateway.model import (
+    Announcement,
+    Assignment,
+    Direction,
+    EdgeInfo,
+    FabricView,
+    Profile,
+    Qos,
+    Reliability,
+    RouterInfo,
+    RouterLoad,
+    TopicView,
+)
+
+_RELIABLE = Profile("T", None, False, Qos(reliability=Reliability.RELIABLE))
+_BEST_EFFORT = Profile("T", None, False, Qos(reliability=Reliability.BEST_EFFORT))
+_ASSIGNED = Assignment("r1", "r2", 7)
+
+
+def _announced(lan: str, direction: Direction, profile: Profile, endpoints: int) -> Announcement:
+    guids = tuple(f"{lan}{number:031x}" for number in range(endpoints))
+    return Announcement(f"edge-{lan}", lan, 1, "t", direction, ((profile, guids),))
+
+
+def _topic(
+    pubs: tuple[tuple[str, Profile], ...],
+    subs: tuple[tuple[str, Profile], ...],
+    assignment: Assignment | None = _ASSIGNED,
+) -> TopicView:
+    return TopicView(
+        "t",
+        assignment,
+        0,
+        tuple(_announced(lan, Direction.PUB, profile, 2) for lan, profile in pubs),
+        tuple(_announced(lan, Direction.SUB, profile, 1) for lan, profile in subs),
+    )
+
+
+def _report(topic: TopicView, routers: tuple[str, ...] = ("r1", "r2")) -> Report:
+    view = FabricView(
+        edges={"edge-a": EdgeInfo("edge-a", "a", 1), "edge-b": EdgeInfo("edge-b", "b", 2)},
+        routers={name: RouterInfo(name, f"{name}:7447") for name in routers},
+        topics={topic.topic: topic},
+    )
+    return make_report("f", view, "r1", {})
+
+
+def _in_partition(profile: Profile, partition: str) -> Profile:
+    return replace(profile, qos=replace(profile.qos, partitions=(partition,)))
+
+
+@pytest.mark.parametrize(
+    ("topic", "routers", "state"),
+    [
+        (_topic((("a", _RELIABLE),), (("b", _RELIABLE),)), ("r1", "r2"), TopicState.ROUTED),
+        (_topic((("a", _RELIABLE),), (("b", _RELIABLE),)), ("r2",), TopicState.ROUTED),
+        (_topic((("a", _RELIABLE),), (("b", _RELIABLE),)), ("r3",), TopicState.WAITING),
+        (_topic((("a", _RELIABLE),), (("b", _RELIABLE),), None), ("r1",), TopicState.WAITING),
+        (_topic((("a", _RELIABLE),), (("a", _RELIABLE),)), ("r1",), TopicState.LOCAL),
+        (_topic((("a", _RELIABLE),), ()), ("r1",), TopicState.LOCAL),
+        (_topic((("a", _BEST_EFFORT),), (("b", _RELIABLE),)), ("r1",), TopicState.INCOMPATIBLE),
+        (
+            _topic(
+                (("a", _in_partition(_RELIABLE, "x")),), (("b", _in_partition(_RELIABLE, "y")),)
+            ),
+            ("r1",),
+            TopicState.LOCAL,
+        ),
+        (
+            _topic((("a", _BEST_EFFORT),), (("b", _RELIABLE), ("c", _BEST_EFFORT))),
+            ("r1",),
+            TopicState.ROUTED,
+        ),
+    ],
+)
+def test_the_state_of_a_topic(
+    topic: TopicView, routers: tuple[str, ...], state: TopicState
+) -> None:
+    assert _report(topic, routers).topics[0].state is state
+
+
+def test_endpoints_are_counted_by_lan_and_once() -> None:
+    topic = _topic((("a", _RELIABLE), ("b", _RELIABLE)), (("b", _RELIABLE),))
+    twice = replace(topic, pubs=(*topic.pubs, replace(topic.pubs[0], edge="edge-a2")))
+    report = _report(twice).topics[0]
+    assert report.publishers == {"a": 2, "b": 2}
+    assert report.subscribers == {"b": 1}
+
+
+def test_why_a_pair_does_not_match_is_said_once_for_two_lans() -> None:
+    topic = _topic((("a", _BEST_EFFORT),), (("b", _RELIABLE),))
+    doubled = replace(topic, subs=(*topic.subs, replace(topic.subs[0], edge="edge-b2")))
+    (problem,) = _report(doubled).topics[0].problems
+    assert (problem.from_lan, problem.to_lan, problem.policies) == ("a", "b", ("reliability",))
+    text = format_report(_report(doubled))
+    assert f"t: a to b: {problem.explanation[0]}" in text
+
+
+def test_json_is_plain() -> None:
+    report = _report(_topic((("a", _BEST_EFFORT),), (("b", _RELIABLE),)))
+    raw = json.loads(json.dumps(report.to_json()))
+    assert raw["version"] == 1
+    assert raw["leader"] == "r1"
+    assert raw["topics"][0]["state"] == "incompatible"
+    assert raw["topics"][0]["problems"][0]["policies"] == ["reliability"]
+    assert raw["routers"][0]["is_leader"] is True
+
+
+def test_the_table() -> None:
+    view = FabricView(
+        edges={"e": EdgeInfo("e", "a", 1, "0.1.0", "h:9")},
+        routers={
+            "r1": RouterInfo("r1", "h:1", "z1", load=RouterLoad(2_500_000.0, 0.1, 3)),
+            "r2": RouterInfo("r2", "h:2", draining=True),
+        },
+        topics={"t": _topic((("a", _RELIABLE),), (("b", _RELIABLE),))},
+    )
+    assert format_report(make_report("f", view, "r1", {"edge": 2})).splitlines() == [
+        "fabric f",
+        "",
+        "ROUTERS",
+        "  id  address  zone  role              topics  links  load",
+        "  r1  h:1      z1    leader            1       3      2.5 MB/s",
+        "  r2  h:2      -     worker, draining  0       0      0 B/s",
+        "",
+        "EDGES",
+        "  id  lan  version  metrics",
+        "  e   a    0.1.0    h:9",
+        "",
+        "TOPICS",
+        "  topic  state   publishers  subscribers  primary  standby",
+        "  t      routed  a:2         b:1          r1       r2",
+        "",
+        "records that cannot be understood and are ignored: 2 edge",
+    ]
+
+
+def test_no_leader_is_said() -> None:
+    report = make_report("f", FabricView(routers={"r": RouterInfo("r", "h:1")}), None, {})
+    assert "no leader" in format_report(report)
+
+
+def test_a_topic_name_cannot_steer_the_terminal() -> None:
+    topic = replace(_topic((), ()), topic="\x1b[2J\n")
+    text = format_report(_report(topic))
+    assert "\x1b" not in text
+    assert r"'\x1b[2J\n'" in text

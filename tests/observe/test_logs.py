@@ -1,0 +1,113 @@
+"""What log lines look like and when they are held back."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.observe.logs import JsonLines, Logger, Repeats, TextLines, get_logger, set_up_logging
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def output() -> Iterator[io.StringIO]:
+    """Where log lines go; the settings of the run are put back afterwards."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield io.StringIO()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_a_text_line(output: io.StringIO) -> None:
+    set_up_logging("info", "text", output)
+    get_logger("edge.ingress").info(
+        "reader opened", topic="/chatter", reason='say "hi"', empty="", count=3
+    )
+    line = output.getvalue()
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO    edge\.ingress reader opened "
+        r'topic=/chatter reason="say \\"hi\\"" empty="" count=3\n',
+        line,
+    )
+
+
+def test_a_json_line(output: io.StringIO) -> None:
+    set_up_logging("info", "json", output)
+    get_logger("edge.ingress").info("reader opened", topic="/chatter\n", count=3)
+    entry = json.loads(output.getvalue())
+    assert entry.pop("time")
+    assert entry == {
+        "level": "info",
+        "logger": "edge.ingress",
+        "message": "reader opened",
+        "topic": "/chatter\n",
+        "count": 3,
+    }
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_nothing_from_the_network_makes_a_second_line(output: io.StringIO, style: str) -> None:
+    set_up_logging("info", style, output)
+    get_logger("x").info("seen", topic="a\nb\x1b[31m\r")
+    logging.getLogger("gateway.other").warning("a\nb")
+    assert len(output.getvalue().splitlines()) == 2
+    assert "\x1b" not in output.getvalue()
+
+
+def test_levels_are_ours_only(output: io.StringIO) -> None:
+    set_up_logging("debug", "text", output)
+    get_logger("x").debug("ours")
+    logging.getLogger("gateway.coordination.view").debug("ours too")
+    logging.getLogger("somebody").info("theirs")
+    logging.getLogger("somebody").warning("theirs, important")
+    assert [line.split(maxsplit=2)[2] for line in output.getvalue().splitlines()] == [
+        "x ours",
+        "gateway.coordination.view ours too",
+        "somebody theirs, important",
+    ]
+
+
+def test_a_traceback_at_debug_only(output: io.StringIO) -> None:
+    log = Logger("x", Repeats(_Clock()))
+    for level in ("info", "debug"):
+        set_up_logging(level, "text", output)
+        try:
+            raise ValueError("bad")
+        except ValueError as error:
+            log.error("it failed", error=error)
+    text = output.getvalue()
+    assert text.count('it failed error="ValueError: bad"') == 2
+    assert text.count("Traceback") == 1
+
+
+def test_a_repeated_warning_is_held_back_and_counted(output: io.StringIO) -> None:
+    clock = _Clock()
+    log = Logger("x", Repeats(clock))
+    set_up_logging("info", "text", output)
+    for number in range(1000):
+        log.warning("bad frame", number=number)
+    assert output.getvalue().count("bad frame") == 10
+    log.warning("another message")
+    assert "another message" in output.getvalue()
+    clock.now_s = 61.0
+    log.warning("bad frame", number=1000)
+    assert output.getvalue().endswith("bad frame number=1000 repeated=990\n")
+
+
+def test_formatters_take_records_without_fields() -> None:
+    record = logging.LogRecord("kazoo", logging.WARNING, "f", 1, "count %d", (3,), None)
+    assert TextLines().format(record).endswith("WARNING kazoo count 3")
+    assert json.loads(JsonLines().format(record))["message"] == "count 3"
