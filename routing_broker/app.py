@@ -8,9 +8,7 @@ import argparse
 import asyncio
 import ipaddress
 import secrets
-import signal
 from collections import Counter
-from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
@@ -23,20 +21,22 @@ from gateway.coordination.records import encode_router
 from gateway.coordination.registrar import Registrar
 from gateway.coordination.view import FabricWatcher
 from gateway.coordination.zookeeper import ZooKeeper
-from gateway.errors import ConfigError, CoordinationError, DdswanError
+from gateway.errors import ConfigError, CoordinationError
+from gateway.lifetime import Lifetime, run_until_signalled
 from gateway.model import FabricView, RouterInfo
 from gateway.observe.health import HealthServer
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
-from gateway.plan.assignment import Rebalancing, usable_routers
+from gateway.plan.assignment import Rebalancing
 from gateway.plan.strategies import choose_strategy
 from routing_broker.leader import Leader, Patience
 from routing_broker.relay import Relay
 
 log = get_logger("router")
 
-_DRAIN_S = 4.0
-"""Longest wait for topics and edges to move away; with the rest of the way out less than 10 s."""
+_DRAIN_S = 2.5
+"""Longest wait for topics and edges to move away. Even when ZooKeeper falls silent meanwhile, the
+whole way out takes less than 10 s."""
 _LOOK_S = 0.05
 _REMINDER_S = 30.0
 
@@ -67,46 +67,38 @@ def advertised_address(config: Config, port: int) -> str:
     """Where edges reach this router; `port` is the one bound, for addresses that leave it open."""
     given = config.router.advertise or config.router.listen
     host, wanted = split_address(given)
-    try:
-        is_everywhere = ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        is_everywhere = False
-    if is_everywhere:
+    if _is_everywhere(host):
         raise ConfigError(
             f"edges cannot dial {given}: pass --advertise HOST:PORT, the address at which they "
             f"reach this router"
         )
-    return f"[{host}]:{wanted or port}" if ":" in host else f"{host}:{wanted or port}"
+    return _address(host, wanted or port)
+
+
+def _is_everywhere(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _serve(config: Config) -> int:
-    """Runs a router until SIGTERM or SIGINT; a second signal cuts its good-bye short."""
-    router = Router(config)
-    loop = asyncio.get_running_loop()
-    life = asyncio.create_task(router.run(), name="router")
-
-    def end() -> None:
-        if router.is_stopping:
-            life.cancel()
-        router.stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
-    try:
-        await life
-    except asyncio.CancelledError:
-        log.warning("stopped without good-bye")
-        return 1
-    return 0
+    lifetime = Lifetime()
+    return await run_until_signalled(Router(config, lifetime).run, lifetime)
 
 
 class Router:
     """One routing broker from start to end."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, lifetime: Lifetime) -> None:
         settings = config.router
         assert settings.id is not None
         self._config = config
+        self._lifetime = lifetime
         self._version = version("ddswan")
         self._metrics = BrokerMetrics("router", self._version)
         self._relay = Relay(
@@ -144,22 +136,10 @@ class Router:
             patience=Patience(rebalance_interval_s=settings.rebalance_interval_s),
         )
         self._health: HealthServer | None = None
-        self._is_stopping = False
-        self._stop_or_failure = asyncio.Event()
-        self._tasks: dict[asyncio.Task[None], str] = {}
         self._published_malformed: Counter[str] = Counter()
 
-    @property
-    def is_stopping(self) -> bool:
-        return self._is_stopping
-
-    def stop(self) -> None:
-        """Asks `run` to hand over and end."""
-        self._is_stopping = True
-        self._stop_or_failure.set()
-
     async def run(self) -> None:
-        """Serves until `stop`; raises DdswanError when something fails for good."""
+        """Serves until told to stop; raises DdswanError when something fails for good."""
         unsubscribe = self._zk.subscribe(self._on_session)
         try:
             self._start_health()
@@ -168,7 +148,7 @@ class Router:
                 self._info, address=advertised_address(self._config, self._relay.port)
             )
             log.info("listening", router=self._info.router, address=self._info.address)
-            if await self._is_connected_before_stop():
+            if await self._lifetime.wait_or_stop(self._zk.start()):
                 await self._serve()
         finally:
             unsubscribe()
@@ -178,10 +158,10 @@ class Router:
 
     async def _serve(self) -> None:
         self._declare()
-        self._spawn("registrar", self._registrar.run())
+        self._lifetime.spawn("registrar", self._registrar.run())
         # Nobody leads, or reports, under a name that may be another's.
-        self._spawn("registration", self._registered())
-        await self._until_stop_or_failure()
+        self._lifetime.spawn("registration", self._registered())
+        await self._lifetime.until_stop_or_failure()
         await self._drain()
 
     async def _registered(self) -> None:
@@ -192,9 +172,9 @@ class Router:
             except TimeoutError:
                 log.warning("not registered yet", zookeeper=self._zk.state.value)
         log.info("registered", router=self._info.router, fabric=self._config.fabric)
-        self._spawn("view", self._watcher.run())
-        self._spawn("election", self._election.run())
-        self._spawn("leader", self._leader.run())
+        self._lifetime.spawn("view", self._watcher.run())
+        self._lifetime.spawn("election", self._election.run())
+        self._lifetime.spawn("leader", self._leader.run())
         await self._report_load()
 
     async def _report_load(self) -> None:
@@ -215,33 +195,6 @@ class Router:
     def _on_session(self, state: SessionState) -> None:
         if state is SessionState.LOST:
             self._metrics.session_losses.inc()
-
-    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work, name=f"router-{name}")
-        task.add_done_callback(lambda _: self._stop_or_failure.set())
-        self._tasks[task] = name
-
-    async def _until_stop_or_failure(self) -> None:
-        """None of the tasks may end by itself."""
-        await self._stop_or_failure.wait()
-        for task, name in self._tasks.items():
-            if not task.done():
-                continue
-            error = task.exception()
-            if isinstance(error, DdswanError):
-                raise error
-            log.error("task ended unexpectedly", task=name, error=error)
-            raise DdswanError(f"{name} ended unexpectedly; the log says why") from error
-
-    async def _is_connected_before_stop(self) -> bool:
-        """Waits for ZooKeeper, for ever if need be; False when told to stop meanwhile."""
-        connect = asyncio.create_task(self._zk.start(), name="router-connect")
-        stop = asyncio.create_task(self._stop_or_failure.wait(), name="router-stop")
-        try:
-            await asyncio.wait({connect, stop}, return_when=asyncio.FIRST_COMPLETED)
-            return connect.done() and connect.result() is None
-        finally:
-            await _cancelled([connect, stop])
 
     # ------------------------------------------------------------ the way out
 
@@ -264,9 +217,8 @@ class Router:
             log.warning("cannot hand over", reason=str(error))
 
     def _has_heir(self, view: FabricView) -> bool:
-        return bool(usable_routers(view).keys() - {self._info.router}) and any(
-            not info.draining for info in view.routers.values()
-        )
+        us = self._info.router
+        return any(name != us and not info.draining for name, info in view.routers.items())
 
     def _is_assigned(self, view: FabricView) -> bool:
         us = self._info.router
@@ -277,12 +229,12 @@ class Router:
         )
 
     async def _end(self) -> None:
-        # The registrar withdraws what it declared, so it goes last.
-        await _cancelled(task for task, name in self._tasks.items() if name != "registrar")
+        # The registrar withdraws what it declared, so its task goes last.
+        ending = [self._lifetime.end(except_for=("registrar",)), self._relay.close()]
         if self._zk.is_connected:
-            await self._registrar.withdraw()
-        await _cancelled(self._tasks)
-        await self._relay.close()
+            ending.append(self._registrar.withdraw())
+        await asyncio.gather(*ending)
+        await self._lifetime.end()
         await self._zk.stop()
         if self._health is not None:
             self._health.stop()
@@ -304,8 +256,10 @@ class Router:
         )
         health.start()
         self._health = health
-        host, _ = split_address(self._config.router.advertise or self._config.router.listen)
-        self._info = replace(self._info, metrics=f"{host}:{health.port}")
+        host = self._config.metrics.host
+        if _is_everywhere(host):
+            host, _ = split_address(self._config.router.advertise or self._config.router.listen)
+        self._info = replace(self._info, metrics=_address(host, health.port))
 
     def _unready_reasons(self) -> list[str]:
         reasons = []
@@ -313,7 +267,7 @@ class Router:
             reasons.append(f"ZooKeeper at {self._zk.hosts} is {self._zk.state}")
         if self._info.router not in self._watcher.view.routers:
             reasons.append("not registered yet")
-        if self.is_stopping:
+        if self._lifetime.is_stopping:
             reasons.append("draining")
         return reasons
 
@@ -325,7 +279,7 @@ class Router:
             "address": self._info.address,
             "version": self._version,
             "zookeeper": self._zk.state.value,
-            "draining": self.is_stopping,
+            "draining": self._lifetime.is_stopping,
             "leader": self._leader.is_leading,
             "epoch": leadership.epoch if leadership is not None else None,
             "unserved_topics": self._leader.unserved,
@@ -334,13 +288,3 @@ class Router:
             "cpu": load.cpu,
             "topics": dict(load.topics),
         }
-
-
-async def _cancelled(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Ends tasks; what they still have to say goes to the log."""
-    tasks = list(tasks)
-    for task in tasks:
-        task.cancel()
-    for result in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(result, Exception):
-            log.debug("task failed on the way out", error=str(result))
