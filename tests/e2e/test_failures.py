@@ -4,8 +4,8 @@ lost, repeated or reordered.
 
 from __future__ import annotations
 
-import itertools
 import json
+from itertools import pairwise
 
 from tests.e2e.traffic import assert_same_samples, indices, publish, subscribe
 from tests.lab.fabric import Fabric, edge_of
@@ -119,7 +119,7 @@ def test_the_publishing_edge_is_killed_and_comes_back(own_fabric: Fabric) -> Non
     # What was in the killed edge's memory only is gone (the topic is volatile); before and after
     # there is neither a gap nor a repetition nor disorder.
     assert got == sorted(set(got))
-    gaps = [(one, two) for one, two in itertools.pairwise(got) if two != one + 1]
+    gaps = [(one, two) for one, two in pairwise(got) if two != one + 1]
     assert len(gaps) <= 1, gaps
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 from tests.lab.fabric import Fabric
@@ -40,10 +42,23 @@ def assert_same_samples(publisher: Process, subscriber: Process, topic: str | No
     """Each written sample arrived once, in order, with its value and its source timestamp."""
     sent = of(publisher, "written", topic)
     got = of(subscriber, "sample", topic)
-    assert [record["index"] for record in got] == [record["index"] for record in sent]
+    assert_same_order([record["index"] for record in sent], [record["index"] for record in got])
     for written, received in zip(sent, got, strict=True):
         assert received["fingerprint"] == written["fingerprint"], written
         assert received["timestamp"] == written["timestamp"], written
+
+
+def assert_same_order(sent: list[int], got: list[int]) -> None:
+    """Tells what is wrong in a line where a comparison of thousands of numbers would not."""
+    if got == sent:
+        return
+    missing = sorted(set(sent) - set(got))
+    repeated = sorted(index for index, count in Counter(got).items() if count > 1)
+    disorder = [pair for pair in pairwise(got) if pair[1] < pair[0]]
+    raise AssertionError(
+        f"{len(got)} of {len(sent)} samples: missing {len(missing)} {missing[:10]},"
+        f" repeated {len(repeated)} {repeated[:10]}, backwards {len(disorder)} {disorder[:10]}"
+    )
 
 
 def assert_contiguous(subscriber: Process, last: int, first_at_most: int) -> None:
@@ -51,7 +66,7 @@ def assert_contiguous(subscriber: Process, last: int, first_at_most: int) -> Non
     got = indices(subscriber)
     assert got, f"nothing arrived:\n{subscriber.tail()}"
     assert got[0] <= first_at_most
-    assert got == list(range(got[0], last + 1))
+    assert_same_order(list(range(got[0], last + 1)), got)
 
 
 def ddsperf_totals(process: Process) -> tuple[int, int]:
