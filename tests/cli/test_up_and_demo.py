@@ -183,7 +183,7 @@ def test_up_gives_up_when_a_broker_cannot_run_as_configured(tmp_path: Path, up_f
     finally:
         process.kill()
         process.wait()
-    assert "router.advertise" in output.read_text()
+    assert "pass --advertise HOST:PORT" in output.read_text()
     last = output.read_text().splitlines()[-1]
     assert last.startswith("ddswan: router r1 cannot run as configured")
 
