@@ -140,6 +140,7 @@ class Edge:
                 batch_bytes=stream.batch_bytes,
                 batch_samples=stream.batch_samples,
                 reader_samples=config.ingress.reader_samples,
+                reader_bytes=config.ingress.reader_bytes,
                 history_bytes=config.ingress.history_bytes,
                 laggard_timeout_s=stream.laggard_timeout_s,
             ),

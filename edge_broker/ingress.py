@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edge_broker.dds.discovery import Discovery
-from edge_broker.dds.domain import LanDomain
+from edge_broker.dds.domain import LanDomain, Port
 from edge_broker.history import HistoryCache
 from edge_broker.links import Links
-from edge_broker.outflow import Outflow, ReaderSource, ReplaySource
+from edge_broker.outflow import Outflow
+from edge_broker.source import ReaderSource, ReplaySource
 from edge_broker.type_shop import TypeShop
 from gateway.errors import DdsError
 from gateway.model import Durability, FabricView, Profile, Reliability
@@ -43,6 +44,7 @@ class IngressLimits:
     batch_bytes: int
     batch_samples: int
     reader_samples: int
+    reader_bytes: int
     history_bytes: int
     laggard_timeout_s: float
 
@@ -72,7 +74,7 @@ class Ingress:
         self._local: dict[ProfileKey, Profile] = {}
         self._live: dict[ProfileKey, Outflow] = {}
         self._streams: dict[int, Outflow] = {}
-        self._readers: dict[int, Outflow] = {}
+        self._readers: dict[int, ProfileKey] = {}
         self._lingering: dict[ProfileKey, float] = {}
         self._ready: dict[int, Outflow] = {}
         self._next_stream = 1
@@ -85,7 +87,8 @@ class Ingress:
     def on_ready(self, readers: list[int]) -> None:
         """These readers have data."""
         for reader in readers:
-            outflow = self._readers.get(reader)
+            key = self._readers.get(reader)
+            outflow = None if key is None else self._live.get(key)
             if outflow is not None and not outflow.is_ending:
                 self._ready[outflow.key.number] = outflow
         self._pump()
@@ -271,23 +274,37 @@ class Ingress:
         topic_type = self._types.topic_type(profile.type_name, profile.type_hash, profile.keyed)
         if topic_type is None:
             return None
+        key = (topic, profile.id)
+
+        def open_reader(most_samples: int, with_history: bool) -> Port:
+            offered = profile.qos
+            if not with_history:
+                offered = replace(offered, durability=Durability.VOLATILE)
+            reader = self._domain.create_reader(topic, topic_type, offered, most_samples)
+            self._readers[reader.ref] = key
+            return reader
+
+        def close_reader(reader: Port) -> None:
+            del self._readers[reader.ref]
+            self._domain.delete_reader(reader)
+
         try:
-            reader = self._domain.create_reader(
-                topic, topic_type, profile.qos, self._limits.reader_samples
+            source = ReaderSource(
+                open_reader,
+                close_reader,
+                lambda handle: self._is_accepted(handle, key),
+                most_samples=self._limits.reader_samples,
+                most_bytes=self._limits.reader_bytes,
             )
         except DdsError as error:
             _log.warning("cannot read this topic", topic=topic, why=str(error))
             return None
-        key = (topic, profile.id)
-        outflow = self._outflow(
-            topic, profile, ReaderSource(reader, lambda handle: self._is_accepted(handle, key))
-        )
+        outflow = self._outflow(topic, profile, source)
         if profile.qos.durability is not Durability.VOLATILE:
             outflow.history = HistoryCache(
                 profile.qos.durability_service, self._limits.history_bytes
             )
         self._live[key] = outflow
-        self._readers[reader.ref] = outflow
         _log.info("reads from the LAN", topic=topic, profile=profile.id, stream=outflow.key.number)
         return outflow
 
@@ -349,11 +366,10 @@ class Ingress:
             return
         self._ready.pop(outflow.key.number, None)
         if isinstance(outflow.source, ReaderSource):
-            reader = outflow.source.reader
             key = (outflow.topic, outflow.profile_id)
-            del self._live[key], self._readers[reader.ref]
+            del self._live[key]
             self._lingering.pop(key, None)
-            self._domain.delete_reader(reader)
+            outflow.source.close()
             _log.info("reads no longer", topic=outflow.topic, profile=outflow.profile_id)
 
     def close(self) -> None:

@@ -1,17 +1,13 @@
-"""One publisher profile on its way out of the LAN, or one replay of its history: where samples
-come from, the stream that numbers them, who gets them. Called by ingress, which owns the pace.
+"""One publisher profile on its way out of the LAN, or one replay of its history: the stream that
+numbers its samples, and who gets them over which link. Called by ingress, which owns the pace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
-from edge_broker.dds import native
-from edge_broker.dds.domain import Port
-from edge_broker.history import HistoryCache, Kept
-from edge_broker.lifecycle import Columns, Translator, split
+from edge_broker.history import HistoryCache
+from edge_broker.lifecycle import Columns, split
 from edge_broker.links import Links
+from edge_broker.source import Source
 from gateway.model import Profile, Reliability
 from gateway.observe.metrics import BrokerMetrics
 from gateway.tunnel import messages
@@ -23,64 +19,6 @@ _FIRST_TAKE = 32
 _TAKE_BYTES = 1 << 20
 """One take aims at so many bytes: several batches, and still a short turn on the loop."""
 _CLOSE_AGAIN_S = 1.0
-
-
-class Source(Protocol):
-    """Where the samples of an outflow come from."""
-
-    def take(self, most: int) -> tuple[Columns, bool]:
-        """Up to about `most` samples, and whether there may be more right now."""
-        ...
-
-
-class ReaderSource:
-    """Samples of the LAN, from an ingress reader."""
-
-    def __init__(self, reader: Port, is_accepted: Callable[[int], bool]) -> None:
-        self.reader = reader
-        self._translator = Translator(is_accepted, self._key_sample)
-
-    def take(self, most: int) -> tuple[Columns, bool]:
-        ref = self.reader.ref
-        taken = native.take(ref, most)
-        has_more = len(taken) == most
-        if has_more and any(info.instance_state != native.INSTANCE_ALIVE for _, info in taken):
-            # The state of a dead instance belongs to its last sample: have all of them.
-            while has_more:
-                more = native.take(ref, most)
-                has_more = len(more) == most
-                taken = [*taken, *more]
-        return self._translator.translate(taken), has_more
-
-    def _key_sample(self, sample: bytes) -> bytes:
-        key: bytes = native.key_of(self.reader.topic, sample)
-        padding = -len(key) % 4
-        encapsulation = 1 if sample[1] <= 3 else 7  # CDR or CDR2, little endian
-        return bytes((0, encapsulation, 0, padding)) + key + bytes(padding)
-
-
-class ReplaySource:
-    """What a history cache kept, once."""
-
-    def __init__(self, kept: list[Kept]) -> None:
-        self._kept = kept
-        self._at = 0
-
-    def take(self, most: int) -> tuple[Columns, bool]:
-        part = self._kept[self._at : self._at + most]
-        self._at += len(part)
-        kinds = bytes(kept.kind for kept in part)
-        columns = Columns(
-            [kept.timestamp for kept in part],
-            [kept.sample for kept in part],
-            kinds if any(kinds) else b"",
-            [],
-        )
-        return columns, self._at < len(self._kept)
-
-    @property
-    def is_exhausted(self) -> bool:
-        return self._at >= len(self._kept)
 
 
 class Outflow:

@@ -262,11 +262,18 @@ class Ingress(Group):
     """How an edge reads from DDS."""
 
     reader_samples: int = Field(
-        default=1024,
-        ge=16,
+        default=16_384,
+        ge=64,
         le=1_048_576,
         description="Samples a DDS reader of the edge holds before it pushes back on a reliable "
-        "writer. Enough for one full batch.",
+        "writer. DDS pauses for some 10 ms when a reader is full; this is what a fast writer of "
+        "small samples sends meanwhile.",
+    )
+    reader_bytes: int = Field(
+        default=64 * 1024 * 1024,
+        ge=1_048_576,
+        description="Bytes a DDS reader of the edge holds, roughly: for large samples "
+        "`reader_samples` is lowered to fit. 64 MiB is some 100 ms of all a machine can carry.",
     )
     history_bytes: int = Field(
         default=256 * 1024 * 1024,
