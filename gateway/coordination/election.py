@@ -6,7 +6,6 @@ leader/ wins and each candidate watches only the one before it. Used by the rout
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import uuid
 from collections.abc import Callable
@@ -17,8 +16,9 @@ from gateway.coordination.paths import FabricPaths
 from gateway.coordination.records import decode_candidate, encode_candidate
 from gateway.coordination.zookeeper import ZooKeeper
 from gateway.errors import CoordinationError, CoordinationLost, RecordError
+from gateway.observe.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger("coordination")
 
 _NODE = re.compile(r"[A-Za-z0-9_-]+-(\d{10})")
 _LOOK_S = 5.0
@@ -70,7 +70,7 @@ class Election:
                     continue
                 except CoordinationError as error:
                     self._become(None)
-                    log.warning("the election cannot go on: %s", error)
+                    log.warning("the election cannot go on", error=error)
                 await self._wait()
         finally:
             unsubscribe()
@@ -97,9 +97,9 @@ class Election:
             return
         self._leadership = leadership
         if leadership is None:
-            log.info("%s does not lead any longer", self._candidate)
+            log.info("leading no longer", router=self._candidate)
         else:
-            log.info("%s leads, epoch %d", self._candidate, leadership.epoch)
+            log.info("leading", router=self._candidate, epoch=leadership.epoch)
         for callback in list(self._callbacks):
             callback(leadership)
 
@@ -151,7 +151,7 @@ class Election:
                     if path.startswith(f"{self._paths.leader}/{self._prefix}"):
                         await self._delete(path)
         except (CoordinationLost, TimeoutError):
-            log.info("%s leaves its candidate node to the end of the session", self._candidate)
+            log.info("the candidacy ends with the session", router=self._candidate)
 
 
 async def read_leader(zk: ZooKeeper, paths: FabricPaths) -> tuple[str, int] | None:
@@ -162,7 +162,7 @@ async def read_leader(zk: ZooKeeper, paths: FabricPaths) -> tuple[str, int] | No
             try:
                 return decode_candidate(found[0], path), found[1].czxid
             except RecordError as error:
-                log.warning("the leader cannot be named: %s", error)
+                log.warning("the leader cannot be named", error=error)
                 return None
     return None
 

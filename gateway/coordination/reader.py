@@ -4,7 +4,6 @@ view.py only, which decides what to read and when.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -29,8 +28,9 @@ from gateway.model import (
     RouterInfo,
     TopicView,
 )
+from gateway.observe.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger("coordination")
 
 _T = TypeVar("_T")
 
@@ -46,8 +46,7 @@ class Malformed:
         if self._known.get(path) != str(error):
             self._known[path] = str(error)
             self.counts[kind] += 1
-            where = "" if path in str(error) else f" ({path})"
-            log.warning("skipping a malformed %s: %s%s", kind, error, where)
+            log.warning("skipping a malformed record", kind=kind, path=path, error=error)
 
     def forget(self, path: str) -> None:
         self._known.pop(path, None)

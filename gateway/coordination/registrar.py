@@ -5,7 +5,6 @@ both brokers, which declare the whole set; what the nodes say is decided elsewhe
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Iterator
 
 from gateway.coordination.nodes import (
@@ -22,8 +21,9 @@ from gateway.coordination.records import incarnation_of
 from gateway.coordination.zookeeper import ZooKeeper, together
 from gateway.errors import CoordinationError, CoordinationLost
 from gateway.model import Direction
+from gateway.observe.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger("coordination")
 
 _DEBOUNCE_S = 0.01
 _FIRST_RETRY_S = 0.01
@@ -97,7 +97,7 @@ class Registrar:
                     # The first refusals are races with others, not worth a word.
                     if retry_s > _WORTH_TELLING_S and self._failure and str(self._failure) != told:
                         told = str(self._failure)
-                        log.warning("the announcements are incomplete: %s", told)
+                        log.warning("announcements are incomplete", error=told)
                     await asyncio.sleep(retry_s)
                     retry_s = min(2 * retry_s, _LAST_RETRY_S)
                     self._wake.set()
@@ -115,7 +115,7 @@ class Registrar:
                         return
                     await asyncio.sleep(_FIRST_RETRY_S)
         except (CoordinationError, TimeoutError) as error:
-            log.warning("the announcements are left to the end of the session: %s", error)
+            log.warning("announcements are left to the end of the session", error=error)
 
     def _on_state(self, state: SessionState) -> None:
         if state is not SessionState.CONNECTED:
@@ -148,7 +148,11 @@ class Registrar:
             if self._identity in desired:
                 await self._claim(desired[self._identity])
             stale = await self._resolve()
-            await self._mend(desired, stale)
+            try:
+                await self._mend(desired, stale)
+            except (CoordinationError, asyncio.CancelledError):
+                self._unsure |= stale
+                raise
             if self._known.keys() == {self._identity} and self._identity not in desired:
                 await self._perform([Delete(self._identity)])
             self._places &= {self._place(path) for path in desired} | {self._paths.topics}
@@ -194,7 +198,7 @@ class Registrar:
             kind = kind.removesuffix("s")
             if deadline is None:
                 deadline = loop.time() + patience_s
-                log.warning("waiting for the previous session of %s %s to expire", kind, name)
+                log.warning(f"waiting for the previous session of {kind} {name} to expire")
             if loop.time() > deadline:
                 raise CoordinationError(
                     f"{kind} id {name!r} is already in use by another live process "
@@ -223,7 +227,7 @@ class Registrar:
                     self._known[path] = found[0]
                 elif found is not None and path != self._identity:
                     stale.add(path)
-        except CoordinationError:
+        except (CoordinationError, asyncio.CancelledError):
             self._unsure |= unsure
             raise
         return stale
@@ -261,7 +265,7 @@ class Registrar:
         places = {self._place(path) for path in own}
         try:
             await self._zk.transaction(operations)
-        except CoordinationLost:
+        except (CoordinationLost, asyncio.CancelledError):
             self._unsure |= own
             raise
         except CoordinationError as error:

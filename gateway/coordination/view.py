@@ -5,7 +5,6 @@ listeners when something differs. Used by both brokers and by `status`; decides 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable
 
@@ -15,8 +14,9 @@ from gateway.coordination.reader import TreeReader
 from gateway.coordination.zookeeper import ZooKeeper, together
 from gateway.errors import CoordinationError, CoordinationLost
 from gateway.model import FabricView
+from gateway.observe.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger("coordination")
 
 _DEBOUNCE_S = 0.02
 _SWEEP_SLICES = 10
@@ -121,7 +121,7 @@ class FabricWatcher:
         except CoordinationError as error:
             if str(error) != self._told:
                 self._told = str(error)
-                log.warning("the view of fabric %s is incomplete: %s", self._paths.fabric, error)
+                log.warning("the view is incomplete", fabric=self._paths.fabric, error=error)
 
     async def _read_dirty(self) -> None:
         """Rereads what is dirty and what that leads to, then publishes the view."""

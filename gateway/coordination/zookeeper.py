@@ -40,8 +40,9 @@ from gateway.coordination.nodes import (
 )
 from gateway.coordination.paths import FabricPaths
 from gateway.errors import ConfigError, CoordinationError, CoordinationLost
+from gateway.observe.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger("coordination")
 
 _T = TypeVar("_T")
 
@@ -296,7 +297,7 @@ class ZooKeeper:
                 client.stop()
                 client.close()
             except kz.KazooException as error:
-                log.warning("closing the ZooKeeper session failed: %s", error)
+                log.warning("closing the ZooKeeper session failed", error=error)
             with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
                 loop.call_soon_threadsafe(done.set)
 
@@ -312,13 +313,13 @@ class ZooKeeper:
             return
         if state == KazooState.CONNECTED:
             self._session_id = session_id
-            log.info("connected to ZooKeeper at %s, session %#x", self.hosts, session_id or 0)
+            log.info("connected to ZooKeeper", hosts=self.hosts, session=f"{session_id or 0:#x}")
             self._enter(SessionState.CONNECTED)
         elif state == KazooState.SUSPENDED:
-            log.warning("ZooKeeper at %s does not answer; keeping the last view", self.hosts)
+            log.warning("ZooKeeper does not answer; keeping the last view", hosts=self.hosts)
             self._enter(SessionState.SUSPENDED)
         else:
-            log.warning("the ZooKeeper session has expired; opening a new one")
+            log.warning("ZooKeeper session has expired; opening a new one", hosts=self.hosts)
             self._enter(SessionState.LOST)
 
     def _enter(self, state: SessionState) -> None:
@@ -350,7 +351,7 @@ class ZooKeeper:
                 continue
             if loop.time() >= next_reminder:
                 next_reminder = loop.time() + _REMINDER_S
-                log.warning("waiting for ZooKeeper at %s", self.hosts)
+                log.warning(f"waiting for ZooKeeper at {self.hosts}")
             is_dead = self._client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
             closed_looks = closed_looks + 1 if is_dead else 0
             if closed_looks > 1:

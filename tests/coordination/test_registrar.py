@@ -160,7 +160,7 @@ def test_nodes_of_ones_own_older_session_are_replaced(
             second = Registrar(zk, zk.paths, zk.paths.edge("e1"))
             second.declare(nodes)
             async with running(second.run()):
-                await second.settled(1.0)
+                await second.settled(PATIENCE_S)
                 assert await standing(zk, nodes) == {zk.session_id}
 
     asyncio.run(scenario())
