@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.lab.namespaces import CLOUD_ADDRESS, LAN_INTERFACE, Lab
-from tests.lab.process import Process, ProcessFailed, Usage, wait_until
+from tests.lab.process import Process, ProcessFailed, wait_until
 
 ZOOKEEPER = f"{CLOUD_ADDRESS}:2181"
 FABRIC = "default"
@@ -109,14 +109,6 @@ class Fabric:
         order += [id for id in self.brokers if id not in order and id != "zookeeper"]
         order += ["zookeeper"]
         return {id: self.brokers[id].terminate(STOP_S) for id in order}
-
-    def usage(self) -> dict[str, Usage]:
-        """What each running broker has used; ZooKeeper's own process is Java's, a child."""
-        return {
-            id: process.usage()
-            for id, process in self.brokers.items()
-            if process.is_running and id != "zookeeper"
-        }
 
     # The tree and what `ddswan status` says of it.
 

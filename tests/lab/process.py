@@ -43,6 +43,20 @@ class Usage:
     cpu_s: float
     peak_rss_bytes: int
 
+    @staticmethod
+    def of(pid: int) -> Usage | None:
+        """None when there is no such process any longer."""
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            return None
+        peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+        if peak is None:
+            return None
+        ticks = int(stat[11]) + int(stat[12])
+        return Usage(ticks / os.sysconf("SC_CLK_TCK"), int(peak[1]) * 1024)
+
 
 class Process:
     """A running command. Standard output and error go into one file, so that the command never
@@ -151,16 +165,6 @@ class Process:
         """SIGKILL, and gone when this returns."""
         self.send(signal.SIGKILL)
         self._popen.wait(10.0)
-
-    def usage(self) -> Usage:
-        """CPU time and peak memory up to now; the process must be running."""
-        stat = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        ticks = int(stat[11]) + int(stat[12])
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
-        if peak is None:
-            raise ProcessFailed(self._report("gone before its usage was read"))
-        return Usage(ticks / os.sysconf("SC_CLK_TCK"), int(peak[1]) * 1024)
 
     def _report(self, what: str) -> str:
         return f"{self.name} (pid {self.pid}): {what}; its last output:\n{self.tail()}"

@@ -1,0 +1,48 @@
+"""The benchmarks' command line: `./dev bench NAME`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.benchmarks import latency, throughput
+from tests.benchmarks.options import Options
+from tests.lab.namespaces import LabUnavailable
+from tests.lab.process import ProcessFailed
+
+_RUNS = {"latency": latency.run, "throughput": throughput.run}
+
+
+def main() -> int:
+    command = argparse.ArgumentParser(
+        prog="./dev bench",
+        description="Measures ddswan beside plain DDS, in network namespaces on this machine.",
+        epilog="latency: one-way, 10 topics at 20 Hz. throughput: ddsperf at four sizes, and one "
+        "topic against 32. What the numbers mean: docs/benchmarks.md.",
+    )
+    command.add_argument("name", choices=sorted(_RUNS))
+    command.add_argument("--json", type=Path, metavar="FILE", help="write the result there, too")
+    command.add_argument("--repetitions", type=int, metavar="N", help="of each measurement (5)")
+    command.add_argument("--seconds", type=float, metavar="S", help="of each measurement (5)")
+    command.add_argument(
+        "--quick",
+        action="store_true",
+        help="a smoke test: one short repetition, fails on a lost sample, judges no speed",
+    )
+    given = command.parse_args()
+    options = Options(
+        repetitions=given.repetitions or (1 if given.quick else 5),
+        seconds=given.seconds or (2.0 if given.quick else 5.0),
+        json=given.json,
+        is_quick=given.quick,
+    )
+    try:
+        return _RUNS[given.name](options)
+    except (LabUnavailable, ProcessFailed) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The benchmarks run and lose nothing; how fast they are is not a test's business."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import latency, throughput
+from tests.benchmarks.options import Options
+
+pytestmark = [pytest.mark.e2e, pytest.mark.lab, pytest.mark.dds, pytest.mark.zookeeper]
+
+
+def quick(file: Path) -> Options:
+    return Options(repetitions=1, seconds=1.0, json=file, is_quick=True)
+
+
+def test_latency(tmp_path: Path) -> None:
+    file = tmp_path / "latency.json"
+    assert latency.run(quick(file)) == 0
+    result = json.loads(file.read_text())
+    assert result["plain"]["count"] == result["gateway"]["count"] == 200
+    assert {"e-a", "e-b", "r1", "zookeeper", "publisher", "subscriber"} <= set(result["processes"])
+    assert result["environment"]["commit"]
+
+
+def test_throughput(tmp_path: Path) -> None:
+    file = tmp_path / "throughput.json"
+    assert throughput.run(quick(file)) == 0
+    result = json.loads(file.read_text())
+    for row in result["sizes"].values():
+        assert row["gateway_per_s"] > 0
+        assert row["plain_per_s"] > 0
+    assert result["many_topics"]["per_s"]["gateway 32"] > 0
