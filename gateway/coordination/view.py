@@ -131,7 +131,8 @@ class FabricWatcher:
             try:
                 while pending:
                     found = await together(self._reader.read(path) for path in pending)
-                    pending = set().union(*found) - seen
+                    # Also what was read before: a new topic's paths were passed over then.
+                    pending = set().union(*found)
                     seen |= pending
             except CoordinationError:
                 self._dirty |= seen
