@@ -140,11 +140,13 @@ class Edge(Group):
     )
     express_listen: Address | None = Field(
         default=None,
-        description="Address to listen on for direct links from other edges. Default: none.",
+        description="Address to listen on for direct links from other edges. Has no effect yet. "
+        "Default: none.",
     )
     express_advertise: Addresses | None = Field(
         default=None,
-        description="Addresses at which other edges reach `express_listen`. Default: none.",
+        description="Addresses at which other edges reach `express_listen`. Has no effect yet. "
+        "Default: none.",
     )
     metrics_port: Port | None = Field(
         default=None,
@@ -154,7 +156,7 @@ class Edge(Group):
     types: FilesByName = Field(
         default={},
         description="IDL file of a type by type name, for keyed types whose applications announce "
-        "no type information.",
+        "no type information. Has no effect yet.",
     )
     topics: Topics = Topics()
 
@@ -248,13 +250,6 @@ class Stream(Group):
         default=30.0,
         description="Seconds a subscribing LAN may acknowledge nothing before the others stop "
         "waiting for it. Longer than any ordinary reconnect.",
-    )
-    max_sample_bytes: int = Field(
-        default=64 * 1024 * 1024,
-        ge=1024,
-        le=1024 * 1024 * 1024,
-        description="Largest sample and frame accepted; larger ones are refused and counted. "
-        "64 MiB bounds what a broken peer can make a broker allocate.",
     )
 
 
