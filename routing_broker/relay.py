@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
+from collections.abc import Iterable
 
 from gateway.errors import FrameError, FrameVersionError
 from gateway.model import RouterLoad
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.tunnel import messages
-from gateway.tunnel.frames import Peer, StreamKey, decode, unbundle
+from gateway.tunnel.frames import Envelope, Peer, StreamKey, bounds, decode_envelope
 from gateway.tunnel.messages import Message, Ping
 from gateway.tunnel.tunnel_server import Neighbour, TunnelServer
 from routing_broker.traffic import Traffic
@@ -95,42 +96,71 @@ class Relay:
     # ------------------------------------------------------------ frames
 
     def _on_message(self, sender: Neighbour, message: bytes) -> None:
+        """Raises FrameVersionError, which ends the link."""
         try:
-            frames = unbundle(message)
+            members = bounds(message)
         except FrameVersionError:
             raise
         except FrameError as error:
             self._on_garbage(sender, error)
             return
-        for frame in frames:
+        if len(members) > 1 and self._forward_whole(sender, message, members):
+            return
+        for start, end in members:
             try:
-                self._forward(sender, frame)
+                envelope = decode_envelope(message, start, end)
+                # One that is the whole message is passed on without a copy.
+                self._forward(sender, message[start:end], envelope)
             except FrameVersionError:
                 raise
             except FrameError as error:
                 self._on_garbage(sender, error)
 
-    def _forward(self, sender: Neighbour, frame: bytes) -> None:
-        envelope = decode(frame).envelope
+    def _forward_whole(
+        self, sender: Neighbour, bundle: bytes, members: list[tuple[int, int]]
+    ) -> bool:
+        """Most bundles go to one place with all they hold: then they are passed on without being
+        copied apart and together again. False when this one does not, and nothing was done."""
+        try:
+            envelopes = [decode_envelope(bundle, start, end) for start, end in members]
+        except FrameError:
+            return False
+        destinations = envelopes[0].to
+        if len(destinations) != 1 or any(each.to != destinations for each in envelopes):
+            return False
+        sent = self._send(sender, destinations, bundle, len(members))
+        for envelope, (start, end) in zip(envelopes, members, strict=True):
+            self._account(sender, envelope, end - start, sent)
+        return True
+
+    def _forward(self, sender: Neighbour, frame: bytes, envelope: Envelope) -> None:
         destinations = envelope.to
-        many = len(destinations)
-        if many == 0:
+        if not destinations:
             self._answer(sender, messages.decode_message(frame))
             return
-        if many > _MAX_DESTINATIONS:
-            raise FrameError(f"frame dropped: {many} destinations are too many")
+        if len(destinations) > _MAX_DESTINATIONS:
+            raise FrameError(f"frame dropped: {len(destinations)} destinations are too many")
+        sent = self._send(sender, dict.fromkeys(destinations), frame, 1)
+        self._account(sender, envelope, len(frame), sent)
+
+    def _send(
+        self, sender: Neighbour, destinations: Iterable[str], message: bytes, frames: int
+    ) -> int:
+        """To how many of them it went."""
         sent = 0
-        for edge in destinations if many == 1 else dict.fromkeys(destinations):
+        for edge in destinations:
             neighbour = self._neighbours.get(edge)
             if neighbour is None:
-                self.dropped[NO_SUCH_EDGE] += 1
+                self.dropped[NO_SUCH_EDGE] += frames
             elif neighbour is sender:
-                self.dropped[TO_ITS_SENDER] += 1
-            elif neighbour.send(frame):
+                self.dropped[TO_ITS_SENDER] += frames
+            elif neighbour.send(message):
                 sent += 1
             else:
-                self.dropped[QUEUE_FULL] += 1
-        size = len(frame)
+                self.dropped[QUEUE_FULL] += frames
+        return sent
+
+    def _account(self, sender: Neighbour, envelope: Envelope, size: int, sent: int) -> None:
         sender.frames_in += 1
         sender.bytes_in += size
         if envelope.HasField("batch"):

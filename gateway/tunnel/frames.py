@@ -15,7 +15,8 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from gateway.errors import FrameError, FrameVersionError
-from gateway.tunnel.tunnel_pb2 import Envelope, StreamId
+from gateway.tunnel.tunnel_pb2 import Envelope as Envelope
+from gateway.tunnel.tunnel_pb2 import StreamId
 
 PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -24,8 +25,8 @@ MAX_BATCH_SAMPLES = 1 << 20
 WRITE, DISPOSE, WRITE_DISPOSE, UNREGISTER = range(4)
 """Kinds of samples, one byte each in the column `kinds`."""
 
-MAX_BUNDLE_BYTES = 256 * 1024
-MAX_MEMBER_BYTES = 64 * 1024
+MAX_BUNDLE_BYTES = 512 * 1024
+MAX_MEMBER_BYTES = 256 * 1024
 """Frames up to this size share one message with others that wait, up to MAX_BUNDLE_BYTES."""
 
 _HEADER = struct.Struct("<BBHI")
@@ -103,31 +104,38 @@ def encode(envelope: Envelope, payload: Sequence[bytes | memoryview] = ()) -> by
 
 def decode(frame: bytes) -> Frame:
     """Take a frame apart; raises FrameError, FrameVersionError when it is of another protocol."""
-    payload_at = _payload_at(frame)
+    payload_at = _payload_at(frame, 0, len(frame))
+    return Frame(_parse(frame, HEADER_BYTES, payload_at), memoryview(frame)[payload_at:])
+
+
+def decode_envelope(message: bytes, start: int, end: int) -> Envelope:
+    """The envelope of the frame at these `bounds`; raises as decode does."""
+    return _parse(message, start + HEADER_BYTES, _payload_at(message, start, end))
+
+
+def _parse(message: bytes, start: int, end: int) -> Envelope:
     try:
-        envelope = Envelope.FromString(frame[HEADER_BYTES:payload_at])
+        return Envelope.FromString(message[start:end])
     except DecodeError as error:
         raise FrameError("frame dropped: its envelope is not protobuf") from error
-    return Frame(envelope, memoryview(frame)[payload_at:])
 
 
-def _payload_at(frame: bytes) -> int:
-    length = len(frame)
+def _payload_at(message: bytes, start: int, end: int) -> int:
+    length = end - start
     if length < HEADER_BYTES:
         raise FrameError(f"frame dropped: {length} bytes are too few for a header")
-    version, kind, reserved, head_length = _HEADER.unpack_from(frame)
+    version, kind, reserved, head_length = _HEADER.unpack_from(message, start)
     if version != PROTOCOL_VERSION or kind or reserved:
-        raise _broken_header(frame)
+        raise _broken_header(version)
     if length > MAX_FRAME_BYTES:
         raise FrameError(f"frame dropped: {length} bytes are more than {MAX_FRAME_BYTES}")
-    end: int = HEADER_BYTES + head_length
-    if end > length:
+    payload_at: int = start + HEADER_BYTES + head_length
+    if payload_at > end:
         raise FrameError(f"frame dropped: envelope of {head_length} bytes is truncated")
-    return end
+    return payload_at
 
 
-def _broken_header(message: bytes) -> FrameError:
-    version = message[0]
+def _broken_header(version: int) -> FrameError:
     if version != PROTOCOL_VERSION:
         return FrameVersionError(
             f"protocol version {version} is not {PROTOCOL_VERSION}: "
@@ -158,24 +166,33 @@ def bundle(frames: Sequence[bytes]) -> bytes:
     return b"".join(parts)
 
 
-def unbundle(message: bytes) -> Sequence[bytes]:
-    """The frames of a message, itself when it is no bundle; raises FrameError."""
-    if message[1:2] != b"\x01":
-        return (message,)
+def is_bundle(message: bytes) -> bool:
+    return message[1:2] == b"\x01"
+
+
+def bounds(message: bytes) -> list[tuple[int, int]]:
+    """Where each frame of a message starts and ends; raises FrameError."""
+    if not is_bundle(message):
+        return [(0, len(message))]
     if not message.startswith(_BUNDLE_HEADER):
-        raise _broken_header(message)
-    frames = []
+        raise _broken_header(message[0])
+    found = []
     at = HEADER_BYTES
-    end = len(message)
-    while at < end:
-        if at + 4 > end:
+    size = len(message)
+    while at < size:
+        start = at + 4
+        at = start + _LENGTH.unpack_from(message, at)[0] if start <= size else start
+        if at > size:
             raise FrameError("bundle dropped: it is truncated")
-        (length,) = _LENGTH.unpack_from(message, at)
-        at += 4 + length
-        if at > end:
-            raise FrameError("bundle dropped: it is truncated")
-        frames.append(message[at - length : at])
-    return frames
+        found.append((start, at))
+    return found
+
+
+def unbundle(message: bytes) -> list[bytes]:
+    """The frames of a message, itself when it is no bundle; raises FrameError."""
+    if not is_bundle(message):
+        return [message]
+    return [message[start:end] for start, end in bounds(message)]
 
 
 # ---------------------------------------------------------------- batches

@@ -9,7 +9,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Never
 
-from gateway.tunnel.frames import MAX_BUNDLE_BYTES, MAX_FRAME_BYTES, MAX_MEMBER_BYTES, bundle
+from gateway.tunnel.frames import (
+    MAX_BUNDLE_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_MEMBER_BYTES,
+    bundle,
+    is_bundle,
+)
 
 
 class Pump:
@@ -37,6 +43,7 @@ class Pump:
         self._sleeper: asyncio.Future[None] | None = None
 
     def put(self, frame: bytes) -> bool:
+        """`frame` may also be a whole bundle, which then travels as it is."""
         length = len(frame)
         size = self.queued_bytes + length
         if size > self._limit_bytes or length > MAX_FRAME_BYTES:
@@ -78,12 +85,12 @@ class Pump:
         frames = self._frames
         frame = frames.popleft()
         size = len(frame)
-        if not frames or size > MAX_MEMBER_BYTES:
+        if not frames or size > MAX_MEMBER_BYTES or is_bundle(frame):
             return frame, size
         members = [frame]
         while frames:
             more = len(frames[0])
-            if more > MAX_MEMBER_BYTES or size + more > MAX_BUNDLE_BYTES:
+            if more > MAX_MEMBER_BYTES or size + more > MAX_BUNDLE_BYTES or is_bundle(frames[0]):
                 break
             members.append(frames.popleft())
             size += more

@@ -133,6 +133,32 @@ def test_garbage_is_counted_and_the_rest_still_forwarded() -> None:
     run(test())
 
 
+def test_bundles_arrive_whole_or_split_as_their_destinations_want() -> None:
+    async def test() -> None:
+        async with (
+            routing() as relay,
+            Edge("b", relay.port) as b,
+            Edge("c", relay.port) as c,
+            dial(f"127.0.0.1:{relay.port}") as call,
+        ):
+            await greet(call, "a")
+            to_b = [batch("b", first=n) for n in range(1, 4)]
+            to_c, to_both = batch("c"), batch("b", "c", first=7)
+            await call.write(bundle(to_b))
+            await until(lambda: b.frames == to_b)
+            await call.write(bundle([to_b[0], to_c, to_both]))
+            await until(lambda: len(b.frames) == 5 and len(c.frames) == 2)
+            assert b.frames[3:] == [to_b[0], to_both]
+            assert c.frames == [to_c, to_both]
+            await call.write(bundle([batch("nobody"), batch("nobody", first=2)]))
+            await call.write(bundle([batch("a"), batch("a", first=2)]))
+            await until(lambda: relay.dropped[relaying.TO_ITS_SENDER])
+            assert relay.dropped == {relaying.NO_SUCH_EDGE: 2, relaying.TO_ITS_SENDER: 2}
+            assert relay.garbage == 0
+
+    run(test())
+
+
 def test_another_protocol_version_ends_the_link() -> None:
     async def test() -> None:
         async with routing() as relay, dial(f"127.0.0.1:{relay.port}") as call:

@@ -15,11 +15,13 @@ from gateway.tunnel.frames import (
     Batch,
     Peer,
     StreamKey,
+    bounds,
     bundle,
     decode,
     decode_batch,
     encode,
     encode_batch,
+    is_bundle,
     readdress,
     unbundle,
 )
@@ -103,12 +105,21 @@ def test_batch_is_a_message_too() -> None:
 
 @given(st.lists(st.binary(max_size=30), max_size=8))
 def test_bundle_is_taken_apart(frames: list[bytes]) -> None:
-    assert list(unbundle(bundle(frames))) == frames
+    message = bundle(frames)
+    assert is_bundle(message)
+    assert unbundle(message) == frames
+    for cut in range(1, 5):
+        try:
+            assert unbundle(message[:-cut]) == frames[:-1]
+        except FrameError:
+            continue
 
 
 def test_frame_is_its_own_bundle() -> None:
     frame = messages.ping(1, 2)
-    assert unbundle(frame) == (frame,)
+    assert unbundle(frame) == [frame]
+    assert bounds(frame) == [(0, len(frame))]
+    assert not is_bundle(frame)
 
 
 # ---------------------------------------------------------------- garbage

@@ -58,27 +58,45 @@ def test_full_queue_refuses_the_newest() -> None:
 def test_congestion_ends_at_the_low_mark() -> None:
     async def test() -> None:
         calls = []
+        size = MAX_MEMBER_BYTES + 1
         pump, wire = (
             Pump(
                 limit_bytes=1 << 30,
-                high_bytes=250_000,
-                low_bytes=120_000,
+                high_bytes=2 * size,
+                low_bytes=size,
                 on_drained=lambda: calls.append(pump.queued_bytes),
             ),
             Wire(),
         )
         task = asyncio.create_task(pump.run(wire.write))
         for _ in range(2):
-            pump.put(b"x" * 100_000)
+            pump.put(b"x" * size)
         assert not pump.is_congested
-        pump.put(b"x" * 100_000)
+        pump.put(b"x" * size)
         assert pump.is_congested
         wire.gate.release()
-        await until(lambda: pump.queued_bytes == 200_000)
+        await until(lambda: pump.queued_bytes == 2 * size)
         assert pump.is_congested
         wire.gate.release()
         await until(lambda: not pump.is_congested)
-        assert calls == [100_000]
+        assert calls == [size]
+        task.cancel()
+        await asyncio.wait({task})
+
+    run(test())
+
+
+def test_bundle_travels_as_it_is() -> None:
+    async def test() -> None:
+        pump, wire = Pump(limit_bytes=1 << 30), Wire()
+        whole = bundle([b"second", b"third"])
+        for frame in (b"first", whole, whole, b"fourth", b"fifth", whole):
+            pump.put(frame)
+        task = asyncio.create_task(pump.run(wire.write))
+        for _ in range(6):
+            wire.gate.release()
+        await until(lambda: pump.queued_bytes == 0)
+        assert wire.messages == [b"first", whole, whole, bundle([b"fourth", b"fifth"]), whole]
         task.cancel()
         await asyncio.wait({task})
 
