@@ -285,7 +285,7 @@ class OutgoingStream:
             for sent in self._due_to(subscriber, now_s):
                 resends.append(Resend(edge, sent.first, sent.last, sent.frame))
                 subscriber.resent_s[sent.first] = now_s
-                budget_bytes -= len(sent.frame)
+                budget_bytes -= len(sent.frame) + _BATCH_OVERHEAD_BYTES
                 if budget_bytes <= 0:
                     break
         return resends

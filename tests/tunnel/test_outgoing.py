@@ -195,7 +195,7 @@ def test_lost_path_resends_everything_missing_at_once_within_the_budget() -> Non
     stream.on_ack("b", 1, 0, ((2, 2),), 0.01)
     stream.mark_all_for_resend("b")
     assert stream.next_due_s == 0.0
-    first = [(each.edge, each.first) for each in stream.due(0.02, budget_bytes=150)]
+    first = [(each.edge, each.first) for each in stream.due(0.02, budget_bytes=500)]
     assert first == [("b", 1), ("b", 3)]
     assert stream.next_due_s == 0.0
     assert resent(stream, 0.02) == [("b", 4)]
