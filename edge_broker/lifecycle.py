@@ -141,7 +141,9 @@ class Translator:
 
     def _remember(self, instance: int, info: SampleInfo, *, is_dead: bool) -> None:
         generations = (info.disposed_generation_count, info.no_writers_generation_count)
-        if generations != (0, 0):
+        if generations == (0, 0):  # perhaps from zero again: DDS had forgotten the instance
+            self._generations.pop(instance, None)
+        else:
             self._generations[instance] = generations
             if len(self._generations) > _MOST_REBORN_INSTANCES:
                 del self._generations[next(iter(self._generations))]

@@ -57,7 +57,8 @@ class ReaderSource:
     def take(self, most: int) -> tuple[Columns, bool]:
         taken, has_more = self._take(most)
         size = sum(len(data) for data, _ in taken)
-        if size * self._most_samples > 2 * self._most_bytes * len(taken):
+        is_replaceable = self._most_samples > _FEWEST_SAMPLES
+        if is_replaceable and size * self._most_samples > 2 * self._most_bytes * len(taken):
             taken = [*taken, *self._replace(size // len(taken))]
             has_more = True
         return self._translator.translate(taken), has_more
