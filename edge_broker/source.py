@@ -107,10 +107,7 @@ class ReaderSource:
         return fresh
 
     def _key_sample(self, sample: bytes) -> bytes:
-        key: bytes = native.key_of(self.reader.topic, sample)
-        padding = -len(key) % 4
-        encapsulation = 1 if sample[1] <= 3 else 7  # CDR or CDR2, little endian
-        return bytes((0, encapsulation, 0, padding)) + key + bytes(padding)
+        return native.key_sample(self.reader.topic, sample)
 
 
 def _identity(data: bytes, info: native.SampleInfo) -> tuple[int, int, int, bytes]:

@@ -146,6 +146,14 @@ def take(reader: int, most: int) -> Taken:
     return () if isinstance(taken, int) else taken
 
 
+def key_sample(topic: int, sample: bytes) -> bytes:
+    """The key-only sample that disposes or unregisters the instance of a whole one."""
+    key: bytes = key_of(topic, sample)
+    padding = -len(key) % 4
+    # The encapsulation of the whole sample, in the byte order of this machine: little endian.
+    return bytes((sample[0], sample[1] | 1, 0, padding)) + key + bytes(padding)
+
+
 def enable_write_batching() -> None:
     """Applies to domains that exist and to writers created from now on."""
     _set_batch(True)
