@@ -194,8 +194,14 @@ class _Writer:
 
 
 def _sort(columns: Columns) -> None:
-    """By time; samples of equal time keep their order."""
-    order = sorted(range(len(columns.timestamps)), key=columns.timestamps.__getitem__)
+    """By time; samples of equal time keep their order, and so do those of one instance, even if
+    their writer set its clock back."""
+    latest: dict[int, int] = {}
+    times: list[int] = []
+    for instance, timestamp in zip(columns.instances, columns.timestamps, strict=True):
+        latest[instance] = time = max(timestamp, latest.get(instance, timestamp))
+        times.append(time)
+    order = sorted(range(len(times)), key=times.__getitem__)
     columns.timestamps = [columns.timestamps[i] for i in order]
     columns.samples = [columns.samples[i] for i in order]
     columns.instances = [columns.instances[i] for i in order]
