@@ -18,6 +18,8 @@ ONE_LAN = "LAB_ONE_LAN"
 """Set, this environment variable runs the shared fabric's tests inside one LAN with no broker at
 all: what plain DDS does there is what they must expect of ddswan."""
 
+pytest.register_assert_rewrite("tests.e2e.traffic")
+
 _running: list[Fabric] = []
 _HERE = Path(__file__).parent
 
@@ -51,6 +53,13 @@ def fabric() -> Iterator[Fabric]:
         return
     with Lab(*names) as lab, watched(Fabric(lab, names, routers=2)) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def brokers_are_running(request: pytest.FixtureRequest) -> None:
+    """Tells of a broker that a former test has ended at once, not by thirty seconds of waiting."""
+    if "fabric" in request.fixturenames:
+        request.getfixturevalue("fabric").check_running()
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ class Fabric:
     def check_running(self) -> None:
         """A broker that ended by itself is a failure that should be told at once."""
         for process in self.brokers.values():
-            if process.exit_code is not None and process.exit_code > 0:
+            if process.has_crashed:
                 raise ProcessFailed(
                     f"{process.name} ended with {process.exit_code}:\n{process.tail()}"
                 )

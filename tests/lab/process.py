@@ -68,6 +68,7 @@ class Process:
         self.name = name
         self.argv = list(argv)
         self.output_path = output
+        self._was_signalled = False
         with output.open("wb") as sink:
             self._popen = subprocess.Popen(
                 self.argv,
@@ -90,6 +91,11 @@ class Process:
     @property
     def exit_code(self) -> int | None:
         return self._popen.poll()
+
+    @property
+    def has_crashed(self) -> bool:
+        """Ended badly, and not because of a signal from here."""
+        return not self._was_signalled and self._popen.poll() not in (None, 0)
 
     def text(self) -> str:
         return self.output_path.read_text(encoding="utf-8", errors="replace")
@@ -149,6 +155,7 @@ class Process:
 
     def send(self, number: signal.Signals) -> None:
         if self.is_running:
+            self._was_signalled = True
             os.kill(self.pid, number)
 
     def terminate(self, deadline_s: float = 10.0) -> int:
