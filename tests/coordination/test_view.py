@@ -142,6 +142,46 @@ def test_only_followed_topics_are_read(zookeeper: EmbeddedZooKeeper, fabric: str
     asyncio.run(scenario())
 
 
+def test_a_topic_followed_again_at_once_is_read_afresh(
+    zookeeper: EmbeddedZooKeeper, fabric: str
+) -> None:
+    """Nobody watched it meanwhile, and its watches of before may still mark its paths dirty: they
+    are looked at before it is known that it is followed."""
+
+    async def scenario() -> None:
+        async with session(zookeeper, fabric) as zk:
+            paths = zk.paths
+            await make_topics(zk, paths, "t", "other")
+            watcher = FabricWatcher(zk, paths, full_pass_s=3600.0)
+            topics = frozenset({"t", "other"})
+            before: dict[str, bytes] = {}
+            async with running(watcher.run()):
+                for number in range(60):
+                    said = announcement("t", incarnation=number + 1)
+                    nodes = announced(paths, said)
+                    watcher.follow(topics)
+                    await eventually(lambda: "t" in watcher.view.topics)
+                    watcher.follow(frozenset())
+                    if number % 2:
+                        await eventually(lambda: not watcher.view.topics)
+                    await zk.transaction(
+                        [
+                            *(Delete(path) for path in before),
+                            *(Create(path, data, True) for path, data in nodes.items()),
+                        ]
+                    )
+                    watcher.follow(topics)
+                    await eventually(
+                        lambda said=said: (
+                            "t" in watcher.view.topics and watcher.view.topics["t"].pubs == (said,)
+                        ),
+                        timeout_s=5.0,
+                    )
+                    before = nodes
+
+    asyncio.run(scenario())
+
+
 def test_topics_that_come_and_go_leave_no_watches(
     zookeeper: EmbeddedZooKeeper, fabric: str
 ) -> None:
