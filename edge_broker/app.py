@@ -55,6 +55,9 @@ _REMINDER_S = 30.0
 _DRAIN_S = 3.0
 _SWITCH_INTERVAL_S = 0.0005
 """The loop and the DDS wait thread share the interpreter: the usual 5 ms would be a latency."""
+_GC_THRESHOLD = 50_000
+"""Samples are no cycles, but they count as allocations: the usual 700 would run the collector
+several times for each batch."""
 
 
 class EdgeCommand:
@@ -183,6 +186,7 @@ class Edge:
             # What is there now stays: the collector need not look at it with every pass.
             gc.collect()
             gc.freeze()
+            gc.set_threshold(_GC_THRESHOLD)
             self._watcher.on_change(self._on_view)
             if await self._lifetime.wait_or_stop(self._zk.start()):
                 for name, work in (

@@ -87,6 +87,8 @@ class Egress:
             self._acknowledge_soon(batch.stream)
 
     def on_open(self, message: Open) -> None:
+        if message.subscriber_incarnation != self._me.incarnation:
+            return  # meant for a former life of this edge
         stream = message.stream
         known = self._inbound.get(stream)
         if known is not None:
@@ -266,6 +268,7 @@ class Egress:
                 mirror = self._mirrors[key] = Mirror(key, want.profile, self._metrics)
             mirror.is_wanted = True
             mirror.subscribers = want.subscribers
+            mirror.type_hash = want.type_hash
             self._unwanted_since_s.pop(key, None)
         for key, mirror in self._mirrors.items():
             if key not in wanted:
@@ -301,9 +304,11 @@ class Egress:
     def _advance(self, mirror: Mirror, now_s: float) -> None:
         profile = mirror.profile
         if mirror.writer is None:
-            topic_type = self._types.topic_type(profile.type_name, profile.type_hash, profile.keyed)
+            topic_type = self._types.topic_type(
+                profile.type_name, mirror.type_hash, profile.keyed
+            )
             if topic_type is None:
-                mirror.problem = self._types.problem(profile.type_name, profile.type_hash)
+                mirror.problem = self._types.problem(profile.type_name, mirror.type_hash)
                 return
             try:
                 writer = self._domain.create_writer(mirror.key.topic, topic_type, profile.qos)

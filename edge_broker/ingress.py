@@ -21,15 +21,12 @@ from gateway.errors import DdsError
 from gateway.model import Durability, FabricView, Profile, Reliability
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
-from gateway.plan.demand import profile_of
+from gateway.plan.demand import ProfileKey, type_of_subscribers
 from gateway.tunnel import messages
 from gateway.tunnel.frames import Peer, StreamKey
 from gateway.tunnel.messages import Ack, Subscribe, Unsubscribe
 
 _log = get_logger("edge.ingress")
-
-ProfileKey = tuple[str, str]
-"""Topic and profile id."""
 
 _LINGER_S = 5.0
 """How long the reader of a profile that changed stays, so that nothing falls between it and its
@@ -78,6 +75,7 @@ class Ingress:
         self._lingering: dict[ProfileKey, float] = {}
         self._ready: dict[int, Outflow] = {}
         self._next_stream = 1
+        self._view = FabricView()
         self._is_pump_scheduled = False
         self._is_stopping = False
         self.drained = asyncio.Event()
@@ -210,6 +208,7 @@ class Ingress:
 
     def set_view(self, view: FabricView) -> None:
         """Subscribers whose edge is gone from the tree, or lives a new life, are dropped."""
+        self._view = view
         for outflow in list(self._streams.values()):
             for edge, incarnation in list(outflow.stream.subscribers.items()):
                 info = view.edges.get(edge)
@@ -271,10 +270,12 @@ class Ingress:
     # ------------------------------------------------------------ opening and closing
 
     def _open(self, topic: str, profile: Profile) -> Outflow | None:
-        topic_type = self._types.topic_type(profile.type_name, profile.type_hash, profile.keyed)
+        type_hash = profile.type_hash or type_of_subscribers(self._view, topic, profile)
+        topic_type = self._types.topic_type(profile.type_name, type_hash, profile.keyed)
         if topic_type is None:
             return None
         key = (topic, profile.id)
+        has_history = profile.qos.durability is not Durability.VOLATILE
 
         def open_reader(most_samples: int, with_history: bool) -> Port:
             offered = profile.qos
@@ -295,12 +296,13 @@ class Ingress:
                 lambda handle: self._is_accepted(handle, key),
                 most_samples=self._limits.reader_samples,
                 most_bytes=self._limits.reader_bytes,
+                with_instances=has_history,
             )
         except DdsError as error:
             _log.warning("cannot read this topic", topic=topic, why=str(error))
             return None
         outflow = self._outflow(topic, profile, source)
-        if profile.qos.durability is not Durability.VOLATILE:
+        if has_history:
             outflow.history = HistoryCache(
                 profile.qos.durability_service, self._limits.history_bytes
             )
@@ -337,13 +339,12 @@ class Ingress:
     def _is_accepted(self, handle: int, key: ProfileKey) -> bool:
         """Whether samples of this writer belong to this profile's stream. Two profiles of a topic
         may match each other's readers; each sample goes out once."""
-        writer = self._discovery.writer(handle)
-        if writer is None:
+        present = self._discovery.profile_of_writer(handle)
+        if present is None:
             self._discovery.collect()
-            writer = self._discovery.writer(handle)
-        if writer is None:
+            present = self._discovery.profile_of_writer(handle)
+        if present is None:
             return True
-        present = (writer.topic, profile_of(writer).id)
         return present == key or (key in self._lingering and present not in self._live)
 
     def _drop_subscriber(self, outflow: Outflow, edge: str) -> None:

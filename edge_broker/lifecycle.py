@@ -23,23 +23,31 @@ _MOST_REBORN_INSTANCES = 65_536
 class SampleInfo(Protocol):
     """The part of DDS's sample information that matters here."""
 
-    instance_state: int
-    valid_data: bool
-    source_timestamp: int
-    instance_handle: int
-    publication_handle: int
-    disposed_generation_count: int
-    no_writers_generation_count: int
+    @property
+    def instance_state(self) -> int: ...
+    @property
+    def valid_data(self) -> int: ...
+    @property
+    def source_timestamp(self) -> int: ...
+    @property
+    def instance_handle(self) -> int: ...
+    @property
+    def publication_handle(self) -> int: ...
+    @property
+    def disposed_generation_count(self) -> int: ...
+    @property
+    def no_writers_generation_count(self) -> int: ...
 
 
 @dataclass(slots=True)
 class Columns:
-    """Samples column by column. `kinds` is empty when all are WRITE."""
+    """Samples column by column. `kinds` is empty when all are WRITE; `instances` may be empty
+    when nobody asked for them."""
 
-    timestamps: list[int]
-    samples: list[bytes]
+    timestamps: Sequence[int]
+    samples: Sequence[bytes]
     kinds: bytes
-    instances: list[int]
+    instances: Sequence[int]
 
 
 class Translator:
@@ -57,6 +65,11 @@ class Translator:
         self._key_sample = key_sample
         self._generations: dict[int, tuple[int, int]] = {}
         self._dead: set[int] = set()
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the past of some instance matters for what comes."""
+        return bool(self._dead or self._generations)
 
     def translate(self, taken: Sequence[tuple[bytes, SampleInfo]]) -> Columns:
         """What to send for these samples, which are all the reader had of each instance that is
@@ -93,6 +106,15 @@ class Translator:
         if len(accepted) == 1:
             _sort(columns)
         return columns
+
+    def start_over(self) -> None:
+        """What comes next is from another reader, which counts rebirths from zero."""
+        self._generations.clear()
+
+    def pass_over(self, info: SampleInfo) -> None:
+        """This sample was translated already, when another reader handed it out."""
+        if info.instance_state == ALIVE:
+            self._remember(info.instance_handle, info, is_dead=False)
 
     def _translate_lifecycle(self, taken: Sequence[tuple[bytes, SampleInfo]]) -> Columns:
         following: dict[int, SampleInfo] = {}
@@ -154,7 +176,7 @@ class Translator:
         else:
             self._dead.discard(instance)
 
-    def _forget(self, instances: list[int]) -> None:
+    def _forget(self, instances: Sequence[int]) -> None:
         """These count from zero again: DDS had forgotten them altogether."""
         self._dead.difference_update(instances)
         for instance in self._generations.keys() & set(instances):
@@ -209,11 +231,10 @@ def _sort(columns: Columns) -> None:
         columns.kinds = bytes(columns.kinds[i] for i in order)
 
 
-def split(columns: Columns, most_samples: int, most_bytes: int) -> list[tuple[int, int]]:
+def split(sizes: Sequence[int], most_samples: int, most_bytes: int) -> list[tuple[int, int]]:
     """Ranges [start, end) of samples that make batches within the bounds; a larger sample makes
     a batch of its own."""
-    count = len(columns.samples)
-    sizes = list(map(len, columns.samples))
+    count = len(sizes)
     if count <= most_samples and sum(sizes) <= most_bytes:
         return [(0, count)] if count else []
     ranges: list[tuple[int, int]] = []

@@ -74,6 +74,7 @@ class Mirror:
         self.profile = profile
         self.is_wanted = True
         self.subscribers = 1
+        self.type_hash = profile.type_hash
         self.writer: Port | None = None
         self.inbound: dict[StreamKey, Inbound] = {}
         self.problem: str | None = None

@@ -11,7 +11,7 @@ from edge_broker.source import Source
 from gateway.model import Profile, Reliability
 from gateway.observe.metrics import BrokerMetrics
 from gateway.tunnel import messages
-from gateway.tunnel.frames import StreamKey, encode_batch, readdress
+from gateway.tunnel.frames import Peer, StreamKey, encode_batch, readdress
 from gateway.tunnel.outgoing import OutgoingStream
 from gateway.tunnel.router_link import RouterLink
 
@@ -126,7 +126,7 @@ class Outflow:
     def send_open(self, edge: str) -> None:
         """Tells a subscriber what this stream is and where it begins for it."""
         frame = messages.open_stream(
-            edge,
+            Peer(edge, self.stream.subscribers[edge]),
             self.key,
             self.topic,
             self.profile_id,
@@ -142,28 +142,36 @@ class Outflow:
         count = len(columns.samples)
         if count == 0:
             return has_more
-        size = sum(map(len, columns.samples))
+        sizes = list(map(len, columns.samples))
+        size = sum(sizes)
         self._take = max(1, min(self._batch_samples, _TAKE_BYTES * count // max(size, 1)))
         if self.history is not None:
             self.history.add(columns)
-        for start, end in split(columns, self._batch_samples, self._batch_bytes):
-            self._send(columns, start, end, now_s)
+        for start, end in split(sizes, self._batch_samples, self._batch_bytes):
+            self._send(columns, sizes, start, end, now_s)
         self._samples_in.inc(count)
         self._bytes_in.inc(size)
         return has_more
 
-    def _send(self, columns: Columns, start: int, end: int, now_s: float) -> None:
+    def _send(self, columns: Columns, sizes: list[int], start: int, end: int, now_s: float) -> None:
         stream = self.stream
-        is_whole = start == 0 and end == len(columns.samples)
-        timestamps = columns.timestamps if is_whole else columns.timestamps[start:end]
-        samples = columns.samples if is_whole else columns.samples[start:end]
-        kinds = columns.kinds if is_whole else columns.kinds[start:end]
+        timestamps = columns.timestamps
+        samples = columns.samples
+        kinds = columns.kinds
+        if start > 0 or end < len(sizes):
+            part = slice(start, end)
+            timestamps, samples, kinds = timestamps[part], samples[part], kinds[part]
+            sizes = sizes[part]
         frame = b""
         for link, edges in self.plan():
-            frame = encode_batch(self.key, edges, stream.next_number, timestamps, samples, kinds)
+            frame = encode_batch(
+                self.key, edges, stream.next_number, timestamps, samples, kinds, sizes
+            )
             link.send(frame)
         if not frame:  # nobody can be reached now: it is kept for when somebody can
-            frame = encode_batch(self.key, (), stream.next_number, timestamps, samples, kinds)
+            frame = encode_batch(
+                self.key, (), stream.next_number, timestamps, samples, kinds, sizes
+            )
         stream.record(end - start, frame, now_s)
         self._batches.inc()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from edge_broker.dds.discovery import Discovery
 from edge_broker.egress import Egress
-from edge_broker.ingress import Ingress, ProfileKey
+from edge_broker.ingress import Ingress
 from edge_broker.links import Links
 from edge_broker.type_shop import TypeShop
 from gateway.config import Topics
@@ -23,6 +23,7 @@ from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.demand import (
     LocalProfiles,
+    ProfileKey,
     Unmatched,
     announcements,
     is_bridged,

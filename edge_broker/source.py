@@ -19,6 +19,10 @@ _OVERLAP_S = 1.0
 """How long a sample may take from one reader of this process to the next."""
 
 
+Entry = tuple[bytes, native.SampleInfo]
+"""One taken sample."""
+
+
 class Source(Protocol):
     """Where the samples of an outflow come from."""
 
@@ -43,8 +47,12 @@ class ReaderSource:
         *,
         most_samples: int,
         most_bytes: int,
+        with_instances: bool = False,
     ) -> None:
-        """`open_reader` gets how many samples the reader holds and whether it wants history."""
+        """`open_reader` gets how many samples the reader holds and whether it wants history;
+        `with_instances` fills that column also where nothing here needs it."""
+        self._is_accepted = is_accepted
+        self._with_instances = with_instances
         self._open_reader = open_reader
         self._close_reader = close_reader
         self._most_samples = most_samples
@@ -55,51 +63,79 @@ class ReaderSource:
         self.reader = open_reader(most_samples, True)
 
     def take(self, most: int) -> tuple[Columns, bool]:
-        taken, has_more = self._take(most)
-        size = sum(len(data) for data, _ in taken)
+        taken = native.take(self.reader.ref, most)
+        if taken is None:
+            return Columns((), (), b"", ()), False
+        has_more = len(taken) == most
+        sizes = list(map(len, taken.samples))
         is_replaceable = self._most_samples > _FEWEST_SAMPLES
-        if is_replaceable and size * self._most_samples > 2 * self._most_bytes * len(taken):
-            taken = [*taken, *self._replace(size // len(taken))]
-            has_more = True
-        return self._translator.translate(taken), has_more
+        if is_replaceable and sum(sizes) * self._most_samples > 2 * self._most_bytes * len(taken):
+            entries = self._without_seen(taken.entries())
+            entries += self._replace(sum(sizes) // len(taken))
+            columns = self._translator.translate(entries)
+            self._translator.start_over()
+            return columns, True
+        if not self._seen and taken.is_plain and not self._translator.has_memory:
+            columns = self._plain(taken)
+            if columns is not None:
+                return columns, has_more
+        return self._take_rest(taken, most, has_more)
+
+    def _plain(self, taken: native.Taken) -> Columns | None:
+        """The common case, column by column: writes only, in the order they go out."""
+        handles = taken.handles()
+        if not all(map(self._is_accepted, handles)):
+            return None
+        timestamps = taken.timestamps()
+        # DDS hands out instance by instance; one writer's own order is that of its clock.
+        if (
+            len(handles) == 1
+            and not taken.is_of_one_instance
+            and list(timestamps) != sorted(timestamps)
+        ):
+            return None
+        instances = taken.instances() if self._with_instances else ()
+        return Columns(timestamps, taken.samples, b"", instances)
+
+    def _take_rest(self, taken: native.Taken, most: int, has_more: bool) -> tuple[Columns, bool]:
+        """Sample by sample: something lived or died, or belongs elsewhere."""
+        entries = taken.entries()
+        is_alive = taken.is_alive
+        while has_more and not is_alive:
+            # The state of a dead instance belongs to its last sample: have all of them.
+            more = native.take(self.reader.ref, most)
+            has_more = more is not None and len(more) == most
+            if more is not None:
+                entries += more.entries()
+        if self._seen:
+            entries = self._without_seen(entries)
+        return self._translator.translate(entries), has_more
 
     def close(self) -> None:
         self._close_reader(self.reader)
 
-    def _take(self, most: int) -> tuple[native.Taken, bool]:
-        ref = self.reader.ref
-        taken = native.take(ref, most)
-        has_more = len(taken) == most
-        if has_more and any(info.instance_state != native.INSTANCE_ALIVE for _, info in taken):
-            # The state of a dead instance belongs to its last sample: have all of them.
-            while has_more:
-                more = native.take(ref, most)
-                has_more = len(more) == most
-                taken = [*taken, *more]
-        if self._seen:
-            taken = self._without_seen(taken)
-        return taken, has_more
-
-    def _replace(self, size: int) -> native.Taken:
+    def _replace(self, size: int) -> list[Entry]:
         """Goes over to a reader for samples of about this size. Both readers get what arrives
         while both exist; what was taken from the old one is passed over in the new one."""
         old = self.reader
         self._most_samples = max(_FEWEST_SAMPLES, self._most_bytes // size)
         self.reader = self._open_reader(self._most_samples, False)
-        left: list[tuple[bytes, native.SampleInfo]] = []
+        left: list[Entry] = []
         while more := native.take(old.ref, self._most_samples):
-            left += more
+            left += more.entries()
         self._close_reader(old)
-        self._seen = Counter(_identity(data, info) for data, info in left)
+        fresh = self._without_seen(left)
+        self._seen.update(_identity(data, info) for data, info in left)
         self._seen_until_s = time.monotonic() + _OVERLAP_S
-        return left
+        return fresh
 
-    def _without_seen(self, taken: native.Taken) -> native.Taken:
+    def _without_seen(self, taken: list[Entry]) -> list[Entry]:
         fresh = []
         for data, info in taken:
             identity = _identity(data, info)
             if self._seen[identity] > 0:
                 self._seen[identity] -= 1
+                self._translator.pass_over(info)
             else:
                 fresh.append((data, info))
         if time.monotonic() > self._seen_until_s:

@@ -16,6 +16,7 @@ from cyclonedds.idl._typesupport.DDS.XTypes import TypeIdentifier
 from edge_broker.dds import native, qos, types
 from edge_broker.dds.domain import TAG_PREFIX, LanDomain
 from gateway.model import Direction, Endpoint
+from gateway.plan.demand import ProfileKey, profile_of
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class Discovery:
         self._domain = domain
         self._is_ours: dict[UUID, bool] = {}
         self._found: dict[UUID, tuple[UUID, Endpoint]] = {}
-        self._writers: dict[int, Endpoint] = {}
+        self._writers: dict[int, tuple[str, ProfileKey]] = {}
         self.type_identifiers: dict[str, TypeIdentifier] = {}
         """How to ask for each announced type, by hash."""
         self.failures = 0
@@ -57,9 +58,10 @@ class Discovery:
             if self._is_ours.get(participant) is False
         ]
 
-    def writer(self, handle: int) -> Endpoint | None:
-        """The writer a sample's publication handle stands for."""
-        return self._writers.get(handle)
+    def profile_of_writer(self, handle: int) -> ProfileKey | None:
+        """The topic and profile of the writer a sample's publication handle stands for."""
+        found = self._writers.get(handle)
+        return None if found is None else found[1]
 
     def collect(self) -> bool:
         """Reads what the built-in topics have; True when anything changed."""
@@ -97,7 +99,7 @@ class Discovery:
             _log.warning("%s, skipped: %s (failures=%d)", what, error, self.failures)
 
     def _take_participant(self, sample: Any) -> None:
-        if sample.sample_info.instance_state != native.INSTANCE_ALIVE:
+        if native.SampleInfo._make(sample.sample_info).instance_state != native.INSTANCE_ALIVE:
             self._is_ours.pop(sample.key, None)
             return
         tag = b""
@@ -106,7 +108,7 @@ class Discovery:
         self._is_ours[sample.key] = tag.startswith(TAG_PREFIX)
 
     def _take_endpoint(self, sample: Any, direction: Direction) -> None:
-        if sample.sample_info.instance_state != native.INSTANCE_ALIVE:
+        if native.SampleInfo._make(sample.sample_info).instance_state != native.INSTANCE_ALIVE:
             self._found.pop(sample.key, None)
             return
         hash_ = types.type_hash(sample.type_id)
@@ -125,14 +127,15 @@ class Discovery:
         if direction is Direction.PUB:
             # A publication handle is the instance handle of the writer's discovery sample. It is
             # kept after the writer's departure: its last samples may still be in a reader.
-            handle = sample.sample_info.instance_handle
+            handle = native.SampleInfo._make(sample.sample_info).instance_handle
             self._writers.pop(handle, None)
-            self._writers[handle] = endpoint
+            key = (endpoint.topic, profile_of(endpoint).id)
+            self._writers[handle] = (endpoint.guid, key)
             if len(self._writers) > _MOST_DEPARTED_WRITERS:
                 self._forget_oldest_departed()
 
     def _forget_oldest_departed(self) -> None:
         present = {endpoint.guid for _, endpoint in self._found.values()}
-        for handle, endpoint in list(self._writers.items())[: _MOST_DEPARTED_WRITERS // 2]:
-            if endpoint.guid not in present:
+        for handle, (guid, _) in list(self._writers.items())[: _MOST_DEPARTED_WRITERS // 2]:
+            if guid not in present:
                 del self._writers[handle]

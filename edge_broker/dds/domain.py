@@ -157,7 +157,8 @@ class LanDomain:
         key = (topic, topic_type.name, topic_type.hash)
         known = self._topics.get(key)
         if known is None:
-            known = self._topics[key] = Topic(self._create_topic(topic, topic_type))
+            ref = native.create_topic(self.participant._ref, topic, topic_type.support)
+            known = self._topics[key] = Topic(ref)
         known.users += 1
         group = 0
         try:
@@ -169,12 +170,6 @@ class LanDomain:
             self._release(key)
             raise
         return Port(ref, group, known.ref, key)
-
-    def _create_topic(self, name: str, topic_type: TopicType) -> int:
-        ref = int(native.topic_create(self.participant._ref, name, topic_type.support, None, None))
-        if ref < 0:
-            raise DdsError(f"DDS refuses topic {name!r} with type {topic_type.name} (code {ref})")
-        return ref
 
     def _delete(self, port: Port) -> None:
         native.delete(port.group)

@@ -6,10 +6,14 @@ such: sample bytes in and out without deserialising, write batching, waitsets. U
 from __future__ import annotations
 
 import ctypes as ct
+import hashlib
+import os
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from itertools import repeat
+from operator import length_hint
+from typing import NamedTuple, cast
 
-from cyclonedds import _clayer
+from cyclonedds import _clayer, internal
 from cyclonedds.internal import load_cyclonedds
 
 from gateway.errors import DdsError
@@ -26,19 +30,85 @@ INSTANCE_NO_WRITERS = 64
 _ANY_STATE = 0x7F
 
 
-class SampleInfo(Protocol):
-    """What Cyclone DDS tells of a taken sample, as far as this house reads it."""
+class SampleInfo(NamedTuple):
+    """What Cyclone DDS tells of a taken sample."""
 
+    sample_state: int
+    view_state: int
     instance_state: int
-    valid_data: bool
+    valid_data: int
     source_timestamp: int
     instance_handle: int
     publication_handle: int
     disposed_generation_count: int
     no_writers_generation_count: int
+    sample_rank: int
+    generation_rank: int
+    absolute_generation_rank: int
 
 
-Taken = Sequence[tuple[bytes, SampleInfo]]
+def _fields_only(_cls: type, *fields: int) -> tuple[int, ...]:
+    """Stands in for making a SampleInfo object: the binding makes one for every sample, which
+    costs more than all the rest of a take."""
+    return fields
+
+
+internal.SampleInfo.__new__ = _fields_only  # type: ignore[method-assign,assignment]
+
+_STATE, _VALID, _TIMESTAMP, _INSTANCE, _HANDLE = 2, 3, 4, 5, 6
+_REBIRTHS = (7, 8)
+"""Places in SampleInfo."""
+
+
+class Taken:
+    """Samples of one take, column by column."""
+
+    __slots__ = ("_columns", "samples")
+
+    def __init__(self, taken: list[tuple[bytes, tuple[int, ...]]]) -> None:
+        self.samples: tuple[bytes, ...]
+        self.samples, infos = zip(*taken, strict=True)
+        self._columns: list[tuple[int, ...]] = list(zip(*infos, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every sample is a write to an instance that lives and never died."""
+        columns = self._columns
+        return (
+            self.is_alive
+            and all(columns[_VALID])
+            and not any(columns[_REBIRTHS[0]])
+            and not any(columns[_REBIRTHS[1]])
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether every instance is alive."""
+        return self._columns[_STATE].count(INSTANCE_ALIVE) == len(self.samples)
+
+    @property
+    def is_of_one_instance(self) -> bool:
+        instances = self._columns[_INSTANCE]
+        return instances.count(instances[0]) == len(self.samples)
+
+    def handles(self) -> set[int]:
+        """The writers, as publication handles."""
+        return set(self._columns[_HANDLE])
+
+    def timestamps(self) -> tuple[int, ...]:
+        return self._columns[_TIMESTAMP]
+
+    def instances(self) -> tuple[int, ...]:
+        return self._columns[_INSTANCE]
+
+    def entries(self) -> list[tuple[bytes, SampleInfo]]:
+        """Sample by sample."""
+        infos = map(SampleInfo._make, zip(*self._columns, strict=True))
+        return list(zip(self.samples, infos, strict=True))
+
 
 write_ts = _clayer.ddspy_write_ts
 dispose_ts = _clayer.ddspy_dispose_ts
@@ -50,7 +120,7 @@ max_blocking_time, and hold the interpreter lock meanwhile: keep that time near 
 key_of = _clayer.ddspy_calc_key
 """(topic, sample) -> the serialised key, without encapsulation header."""
 
-topic_create = _clayer.ddspy_topic_create
+_topic_create = _clayer.ddspy_topic_create
 type_object = _clayer.ddspy_get_typeobj
 """(participant, type identifier bytes, timeout ns) -> TypeObject bytes or a negative code; asks
 the network when the type is not known locally and releases the interpreter lock meanwhile."""
@@ -139,11 +209,102 @@ def _created(handle: int, qos: int, kind: str, what: str) -> int:
     return handle
 
 
-def take(reader: int, most: int) -> Taken:
-    """Up to `most` samples of a reader, oldest first within an instance; empty when there is
-    none or the reader is gone."""
+_entity_pin = _function(
+    "dds_entity_pin", ct.c_int32, ct.c_int32, ct.POINTER(ct.POINTER(ct.c_size_t))
+)
+_entity_unpin = _function("dds_entity_unpin", None, ct.POINTER(ct.c_size_t))
+_get_name = _function("dds_get_name", ct.c_int32, ct.c_int32, ct.c_char_p, ct.c_size_t)
+
+_REFUSED_IN_NAMES = frozenset("*?[]\"'#$")
+_MOST_NAME_BYTES = 65_536
+_TOPIC_WORDS = 256
+"""A topic's structure is searched so far for the pointer to its name."""
+
+
+def create_topic(participant: int, name: str, support: object) -> int:
+    """A topic of any name. Cyclone DDS lets applications create only topics with printable ASCII
+    names, but others may be in the LAN: those are made under a stand-in name of equal length,
+    which is overwritten before any reader or writer announces it."""
+    if not name or "\0" in name or len(name.encode()) > _MOST_NAME_BYTES:
+        raise DdsError(f"topic name {name[:40]!r} is empty, too long or has a NUL")
+    is_usual = name.isascii() and not _REFUSED_IN_NAMES & set(name)
+    if is_usual and name.isprintable() and " " not in name:
+        return _made_topic(_topic_create(participant, name, support, None, None), name)
+    stand_in = _stand_in(name.encode())
+    topic = _made_topic(_topic_create(participant, stand_in.decode(), support, None, None), name)
+    try:
+        _rename(topic, stand_in, name.encode())
+    except DdsError:
+        delete(topic)
+        raise
+    return topic
+
+
+def _made_topic(code: int, name: str) -> int:
+    if code < 0:
+        raise DdsError(f"DDS refuses topic {name!r} (code {code})")
+    return int(code)
+
+
+def _stand_in(name: bytes) -> bytes:
+    """A name Cyclone accepts, as long as the wanted one and its own for each."""
+    digest = hashlib.sha256(name).hexdigest().encode()
+    return (digest * (len(name) // len(digest) + 1))[: len(name)]
+
+
+def _rename(topic: int, old: bytes, new: bytes) -> None:
+    """Overwrites the name in the topic's own structure: found there by what it points to, and
+    checked through the public call afterwards."""
+    entity = ct.POINTER(ct.c_size_t)()
+    if _entity_pin(topic, ct.byref(entity)) < 0:
+        raise DdsError("a topic vanished while it was made")
+    try:
+        for place in range(_TOPIC_WORDS):
+            if _bytes_at(entity[place], len(old) + 1) == old + b"\0":
+                ct.memmove(entity[place], new, len(new))
+                break
+    finally:
+        _entity_unpin(entity)
+    found = ct.create_string_buffer(len(new) + 1)
+    _get_name(topic, found, len(new) + 1)
+    if found.value != new:
+        raise DdsError(f"this version of Cyclone DDS cannot make a topic called {new.decode()!r}")
+
+
+def _bytes_at(address: int, count: int) -> bytes:
+    """Memory of this process at an address that may be none; empty when it is none."""
+    if address < 4096:
+        return b""
+    found = ct.create_string_buffer(count)
+    local = _IoVector(ct.addressof(found), count)
+    remote = _IoVector(address, count)
+    copied = _process_vm_readv(os.getpid(), ct.byref(local), 1, ct.byref(remote), 1, 0)
+    return found.raw if copied == count else b""
+
+
+class _IoVector(ct.Structure):
+    _fields_ = (("base", ct.c_void_p), ("length", ct.c_size_t))
+
+
+_process_vm_readv = ct.CDLL(None).process_vm_readv
+_process_vm_readv.restype = ct.c_ssize_t
+_process_vm_readv.argtypes = [
+    ct.c_int,
+    ct.POINTER(_IoVector),
+    ct.c_ulong,
+    ct.POINTER(_IoVector),
+    ct.c_ulong,
+    ct.c_ulong,
+]
+
+
+def take(reader: int, most: int) -> Taken | None:
+    """Up to `most` samples of a reader, oldest first within an instance; None when there is none
+    or the reader is gone."""
     taken = _clayer.ddspy_take(reader, _ANY_STATE, most)
-    return () if isinstance(taken, int) else taken
+    if isinstance(taken, int) or not taken:
+        return None
+    return Taken(taken)
 
 
 def key_sample(topic: int, sample: bytes) -> bytes:
@@ -202,7 +363,7 @@ _WRITES = (write_ts, dispose_ts, writedispose_ts, unregister_ts)
 
 def write_samples(
     writer: int,
-    samples: Sequence[memoryview],
+    samples: Sequence[bytes | memoryview],
     timestamps: Sequence[int],
     kinds: bytes,
     on_rejected: Callable[[int], None],
@@ -210,23 +371,40 @@ def write_samples(
     """Writes samples in order and sends them off; returns how many were dealt with. Fewer than
     all: the writer is full, go on later from there. A sample DDS rejects is reported with its
     code and passed over."""
-    done = len(samples)
-    if kinds:
-        for index, sample in enumerate(samples):
-            code = _WRITES[kinds[index]](writer, sample, timestamps[index])
-            if code == RETCODE_TIMEOUT:
-                done = index
-                break
-            if code < 0:
-                on_rejected(code)
-    else:
-        write = write_ts
-        for index, sample in enumerate(samples):
-            code = write(writer, sample, timestamps[index])
-            if code < 0:
-                if code == RETCODE_TIMEOUT:
-                    done = index
-                    break
-                on_rejected(code)
+    count = len(samples)
+    done = 0
+    while done < count:
+        done = _write_run(writer, samples, timestamps, kinds, done)
+        if done == count:
+            break
+        # The run ended at a sample that was not written: room for it may have come since.
+        code = _WRITES[kinds[done] if kinds else 0](writer, samples[done], timestamps[done])
+        if code == RETCODE_TIMEOUT:
+            break
+        if code < 0:
+            on_rejected(code)
+        done += 1
     flush(writer)
     return done
+
+
+def _write_run(
+    writer: int,
+    samples: Sequence[bytes | memoryview],
+    timestamps: Sequence[int],
+    kinds: bytes,
+    start: int,
+) -> int:
+    """Writes until the first failure; returns the index of the sample that failed, or how many
+    there are. Without kinds no bytecode runs between two samples."""
+    left = iter(samples[start:] if start else samples)
+    times = timestamps[start:] if start else timestamps
+    if kinds:
+        run = (
+            _WRITES[kind](writer, sample, time)
+            for kind, sample, time in zip(kinds[start:], left, times, strict=False)
+        )
+        is_failed = any(run)
+    else:
+        is_failed = any(map(write_ts, repeat(writer), left, times))
+    return len(samples) - length_hint(left) - is_failed

@@ -4,6 +4,7 @@ the mirror writer and the ingress reader. No DDS call here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cyclonedds.core import Policy
@@ -129,8 +130,10 @@ def mirror_group(offered: Qos) -> CycloneQos:
 
 
 def ingress_group(offered: Qos) -> CycloneQos:
-    """QoS of the DDS subscriber above an ingress reader."""
-    return CycloneQos(*_group_policies(offered))
+    """QoS of the DDS subscriber above an ingress reader. A wildcard never matches a wildcard, so
+    where the writer has one the reader has a name it matches."""
+    names = tuple(name.replace("*", "").replace("?", "_") for name in offered.partitions)
+    return CycloneQos(*_group_policies(replace(offered, partitions=names)))
 
 
 def _group_policies(offered: Qos) -> list[Any]:

@@ -23,6 +23,10 @@ LocalProfiles = dict[tuple[str, Direction], dict[Profile, tuple[str, ...]]]
 """For each topic and direction the LAN's profiles with the GUIDs behind each."""
 
 
+ProfileKey = tuple[str, str]
+"""Topic and profile id."""
+
+
 class MirrorKey(NamedTuple):
     """One publisher profile of one life of one edge of another LAN."""
 
@@ -37,6 +41,9 @@ class WantedMirror:
     profile: Profile
     subscribers: int
     """Local endpoints that match it: what a mirror writer waits for before asking for samples."""
+    type_hash: str | None
+    """The type to make the mirror of: the publisher's, or a subscriber's when the publisher
+    announced none (then DDS matches by name, except that it compares types it knows)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +121,17 @@ def wanted_mirrors(
                 continue
             for offered, _ in announced.profiles:
                 matching = 0
+                type_hash = offered.type_hash
                 for requested, guids in subscribers.items():
                     mismatch = match(offered, requested)
                     if mismatch is None:
                         matching += len(guids)
+                        type_hash = type_hash or requested.type_hash
                     elif not mismatch.is_separated:
                         unmatched.append(Unmatched(topic, announced.lan, mismatch))
                 if matching:
                     key = MirrorKey(announced.edge, announced.incarnation, topic, offered.id)
-                    wanted[key] = WantedMirror(offered, matching)
+                    wanted[key] = WantedMirror(offered, matching, type_hash)
     return wanted, unmatched
 
 
@@ -146,6 +155,19 @@ def has_remote_interest(view: FabricView, topic: str, direction: Direction, lan:
         return False
     others = known.subs if direction is Direction.PUB else known.pubs
     return any(announced.lan != lan for announced in others)
+
+
+def type_of_subscribers(view: FabricView, topic: str, profile: Profile) -> str | None:
+    """A type announced by remote subscribers of a profile, for a publisher that announced none."""
+    known = view.topics.get(topic)
+    subs = () if known is None else known.subs
+    hashes = (
+        requested.type_hash
+        for announced in subs
+        for requested, _ in announced.profiles
+        if requested.type_name == profile.type_name and requested.keyed == profile.keyed
+    )
+    return next((hash_ for hash_ in hashes if hash_ is not None), None)
 
 
 def chosen_router(

@@ -31,6 +31,7 @@ MAX_MEMBER_BYTES = 256 * 1024
 
 _HEADER = struct.Struct("<BBHI")
 HEADER_BYTES = _HEADER.size
+_COPIED_BYTES = 1024
 _MAX_NUMBER = (1 << 63) - 1
 _IS_BIG_ENDIAN = sys.byteorder == "big"
 _UINT32 = "I"
@@ -70,13 +71,16 @@ class Batch:
     def last(self) -> int:
         return self.first + self.count - 1
 
-    def samples(self, skip: int = 0) -> list[memoryview]:
-        """One view of the payload for each sample after the first `skip`."""
+    def samples(self, skip: int = 0) -> Sequence[bytes | memoryview]:
+        """Each sample after the first `skip`: small ones copied, which is cheaper than a view."""
         payload = self.payload
         if self.sizes is None:
             size = self.uniform_size
             if size == 0:
                 return [payload] * (self.count - skip)
+            if size <= _COPIED_BYTES:
+                count = self.count - skip
+                return struct.unpack_from(f"{size}s" * count, payload, skip * size)
             return [payload[at : at + size] for at in range(skip * size, len(payload), size)]
         views = []
         at = sum(self.sizes[:skip])
@@ -205,9 +209,10 @@ def encode_batch(
     timestamps: Sequence[int],
     samples: Sequence[bytes | memoryview],
     kinds: bytes = b"",
+    sizes: list[int] | None = None,
 ) -> bytes:
-    """`kinds` may be left out when every sample is a WRITE. The caller keeps the whole below
-    MAX_FRAME_BYTES."""
+    """`kinds` may be left out when every sample is a WRITE, `sizes` when the caller has not
+    computed them. The caller keeps the whole below MAX_FRAME_BYTES."""
     count = len(samples)
     envelope = Envelope(to=to)
     batch = envelope.batch
@@ -215,7 +220,8 @@ def encode_batch(
     batch.first = first
     batch.count = count
     batch.timestamps = _pack(array("q", timestamps))
-    sizes = list(map(len, samples))
+    if sizes is None:
+        sizes = list(map(len, samples))
     if sizes.count(sizes[0]) == count:
         batch.uniform_size = sizes[0]
     else:

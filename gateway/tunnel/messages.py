@@ -69,6 +69,7 @@ class Open(NamedTuple):
     first: int
     reliable: bool
     history: int
+    subscriber_incarnation: int
 
 
 class Ack(NamedTuple):
@@ -168,7 +169,7 @@ def unsubscribe(to: str, subscriber: Peer, topic: str, profile: str) -> bytes:
 
 
 def open_stream(
-    to: str,
+    to: Peer,
     stream: StreamKey,
     topic: str,
     profile: str,
@@ -176,8 +177,9 @@ def open_stream(
     reliable: bool,
     history: int = 0,
 ) -> bytes:
-    envelope = Envelope(to=(to,))
+    envelope = Envelope(to=(to.edge,))
     message = envelope.open
+    message.subscriber_incarnation = to.incarnation
     write_stream(message.stream, stream)
     message.topic = topic
     message.profile = profile
@@ -273,6 +275,7 @@ def _read_open(envelope: Envelope) -> Message:
         message.first,
         message.reliable,
         message.history,
+        message.subscriber_incarnation,
     )
 
 

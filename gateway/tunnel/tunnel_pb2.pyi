@@ -131,20 +131,22 @@ class Unsubscribe(_message.Message):
     def __init__(self, subscriber: _Optional[_Union[Peer, _Mapping]] = ..., topic: _Optional[str] = ..., profile: _Optional[str] = ...) -> None: ...
 
 class Open(_message.Message):
-    __slots__ = ("stream", "topic", "profile", "first", "reliable", "history")
+    __slots__ = ("stream", "topic", "profile", "first", "reliable", "history", "subscriber_incarnation")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     RELIABLE_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBER_INCARNATION_FIELD_NUMBER: _ClassVar[int]
     stream: StreamId
     topic: str
     profile: str
     first: int
     reliable: bool
     history: int
-    def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., topic: _Optional[str] = ..., profile: _Optional[str] = ..., first: _Optional[int] = ..., reliable: _Optional[bool] = ..., history: _Optional[int] = ...) -> None: ...
+    subscriber_incarnation: int
+    def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., topic: _Optional[str] = ..., profile: _Optional[str] = ..., first: _Optional[int] = ..., reliable: _Optional[bool] = ..., history: _Optional[int] = ..., subscriber_incarnation: _Optional[int] = ...) -> None: ...
 
 class Batch(_message.Message):
     __slots__ = ("stream", "first", "count", "timestamps", "sizes", "uniform_size", "kinds")

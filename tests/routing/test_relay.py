@@ -247,7 +247,7 @@ def test_load_and_metrics_show_what_passes(monkeypatch: pytest.MonkeyPatch) -> N
             async with Edge("b", relay.port) as b, Edge("c", relay.port):
                 await a.up("a", "b", "c")
                 key = StreamKey("a", 1, 1)
-                a.link.send(messages.open_stream("b", key, "rt/chatter", "p", 1, True))
+                a.link.send(messages.open_stream(Peer("b", 2), key, "rt/chatter", "p", 1, True))
                 for _ in range(10):
                     a.link.send(batch("b", "c", "gone"))
                 await until(lambda: len(b.frames) == 11)
