@@ -72,9 +72,9 @@ class ReaderSource:
         if is_replaceable and sum(sizes) * self._most_samples > 2 * self._most_bytes * len(taken):
             entries = self._without_seen(taken.entries())
             entries += self._replace(sum(sizes) // len(taken))
-            columns = self._translator.translate(entries)
+            translated = self._translator.translate(entries)
             self._translator.start_over()
-            return columns, True
+            return translated, True
         if not self._seen and taken.is_plain and not self._translator.has_memory:
             columns = self._plain(taken)
             if columns is not None:

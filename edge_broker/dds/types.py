@@ -82,7 +82,10 @@ def rebuild(name: str, expected_hash: str, blob: bytes) -> TopicType:
     """The inverse of `fetch`, for a topic whose endpoints call the type `name`."""
     try:
         unpacker = zlib.decompressobj()
-        content = json.loads(unpacker.decompress(blob, _MOST_BYTES))
+        unpacked = unpacker.decompress(blob, _MOST_BYTES)
+        if not unpacker.eof:
+            raise ValueError(f"it is cut short, or unpacks to more than {_MOST_BYTES} bytes")
+        content = json.loads(unpacked)
         if content["v"] != _BLOB_VERSION or len(content["objects"]) > _MOST_OBJECTS:
             raise ValueError(f"version {content['v']} with {len(content['objects'])} objects")
         identifier = _identifier(content["id"])

@@ -189,6 +189,7 @@ class Lan:
     def discovered(self, endpoint: DataWriter[Any] | DataReader[Any]) -> Qos:
         """What the other machine knows of it: both know all there is, but what was taken from
         the machine of an endpoint never passed the network."""
+        assert endpoint.participant is not None
         at = 2 if endpoint.participant.guid == self.near.guid else 0
 
         def collect() -> bool:
@@ -280,8 +281,8 @@ def test_defaults_are_found_as_defaults(lan: Lan) -> None:
     name, topic = lan.topic()
     writer: DataWriter[Any] = DataWriter(lan.near, topic)
     reader: DataReader[Any] = DataReader(lan.far, Topic(lan.far, name, Keyed))
-    as_set = {"history": History(), "reliability": Reliability.RELIABLE}
-    assert replace(lan.discovered(writer), representations=()) == Qos(representations=(), **as_set)
+    as_set = Qos(history=History(), reliability=Reliability.RELIABLE, representations=())
+    assert replace(lan.discovered(writer), representations=()) == as_set
     assert lan.discovered(reader).history == History()
     assert lan.discovered(reader).reliability is Reliability.BEST_EFFORT
 
