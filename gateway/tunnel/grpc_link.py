@@ -13,6 +13,9 @@ from typing import Any
 
 # Read when the library is loaded: it would print what it also raises.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+# The event engine adds a thread, and so a wake-up, between socket and loop at each hop: without it
+# a relayed message took 170 µs instead of 255, and large ones cost a quarter less.
+os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
 
 import grpc
 
