@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import secrets
-import sys
 from collections import Counter
 from dataclasses import replace
 from importlib.metadata import version
@@ -34,7 +32,8 @@ from gateway.model import EdgeInfo, FabricView
 from gateway.observe.health import HealthServer
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
-from gateway.tunnel.frames import Batch, Peer
+from gateway.process_tuning import tune_process
+from gateway.tunnel.frames import Batch, Frame, Peer
 from gateway.tunnel.messages import (
     Ack,
     Close,
@@ -44,7 +43,7 @@ from gateway.tunnel.messages import (
     Refused,
     Subscribe,
     Unsubscribe,
-    decode_message,
+    interpret,
 )
 
 _log = get_logger("edge")
@@ -53,11 +52,6 @@ _TICK_S = 0.05
 _OBSERVE_EVERY_TICKS = 20
 _REMINDER_S = 30.0
 _DRAIN_S = 3.0
-_SWITCH_INTERVAL_S = 0.0005
-"""The loop and the DDS wait thread share the interpreter: the usual 5 ms would be a latency."""
-_GC_THRESHOLD = 50_000
-"""Samples are no cycles, but they count as allocations: the usual 700 would run the collector
-several times for each batch."""
 
 
 class EdgeCommand:
@@ -179,14 +173,10 @@ class Edge:
         unsubscribe = self._zk.subscribe(self._on_session)
         try:
             self._start_health()
-            sys.setswitchinterval(_SWITCH_INTERVAL_S)
             self._domain.open(self._on_data)
             self._discovery.collect()
             _log.info("joined the LAN", lan=self._info.lan, domain=self._config.edge.domain)
-            # What is there now stays: the collector need not look at it with every pass.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(_GC_THRESHOLD)
+            tune_process()
             self._watcher.on_change(self._on_view)
             if await self._lifetime.wait_or_stop(self._zk.start()):
                 for name, work in (
@@ -229,9 +219,9 @@ class Edge:
     def _on_drained(self) -> None:
         self._ingress.wake()
 
-    def _on_frame(self, frame: bytes) -> None:
+    def _on_frame(self, frame: Frame) -> None:
         try:
-            self._dispatch(decode_message(frame))
+            self._dispatch(interpret(frame))
         except FrameError as error:
             self._garbage += 1
             self._metrics.bad_frames.labels(reason="malformed").inc()

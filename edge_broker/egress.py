@@ -25,7 +25,7 @@ from gateway.tunnel.messages import Close, Open, Refused
 
 _log = get_logger("edge.egress")
 
-_ACK_AFTER_S = 0.01
+_ACK_AFTER_S = 0.025
 """Acknowledgements of that long travel together: they cost a frame each."""
 _WRITER_FULL_S = 0.001
 _SETTLE_S = 0.005
@@ -304,9 +304,7 @@ class Egress:
     def _advance(self, mirror: Mirror, now_s: float) -> None:
         profile = mirror.profile
         if mirror.writer is None:
-            topic_type = self._types.topic_type(
-                profile.type_name, mirror.type_hash, profile.keyed
-            )
+            topic_type = self._types.topic_type(profile.type_name, mirror.type_hash, profile.keyed)
             if topic_type is None:
                 mirror.problem = self._types.problem(profile.type_name, mirror.type_hash)
                 return

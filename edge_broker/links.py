@@ -12,6 +12,7 @@ from gateway.model import FabricView
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.demand import chosen_router
+from gateway.tunnel.frames import Frame
 from gateway.tunnel.messages import Hello
 from gateway.tunnel.router_link import RouterLink
 
@@ -25,7 +26,7 @@ class Links:
         self,
         hello: Hello,
         *,
-        on_frame: Callable[[bytes], None],
+        on_frame: Callable[[Frame], None],
         on_change: Callable[[], None],
         on_drained: Callable[[], None],
         on_failure: Callable[[Exception], None],

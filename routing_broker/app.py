@@ -29,6 +29,7 @@ from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.assignment import Rebalancing
 from gateway.plan.strategies import choose_strategy
+from gateway.process_tuning import tune_process
 from routing_broker.leader import Leader, Patience
 from routing_broker.relay import Relay
 
@@ -144,6 +145,7 @@ class Router:
         try:
             self._start_health()
             await self._relay.start()
+            tune_process()
             self._info = replace(
                 self._info, address=advertised_address(self._config, self._relay.port)
             )

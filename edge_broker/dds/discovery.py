@@ -43,11 +43,7 @@ class Discovery:
 
     def owns(self, reader: int) -> bool:
         """Whether this reader reference is one of the built-in readers."""
-        return reader in (
-            self._domain.participants._ref,
-            self._domain.publications._ref,
-            self._domain.subscriptions._ref,
-        )
+        return reader in self._domain.built_in_readers
 
     def endpoints(self) -> list[Endpoint]:
         """Applications' endpoints now. One whose participant is not known yet is not shown: it

@@ -36,6 +36,13 @@ TAG_PREFIX = b"ddswan/"
 TopicKey = tuple[str, str, str | None]
 """Topic name, type name, type hash."""
 
+_DEFAULTS = (
+    '<CycloneDDS><Domain Id="any"><Internal><Watermarks><WhcHigh>150 kB</WhcHigh></Watermarks>'
+    "</Internal></Domain></CycloneDDS>"
+)
+"""Many mirrors write at once. With Cyclone's 500 kB for each they overrun the socket buffers of
+their readers, and resending costs more than waiting."""
+
 _WAIT_NS = 1_000_000_000
 _MOST_READY = 1024
 
@@ -90,8 +97,10 @@ class LanDomain:
                 + (f" on interface {self._interface}" if self._interface else "")
                 + f": {error.msg or error}; is a network interface up?"
             ) from error
-        for reader in (self.participants, self.publications, self.subscriptions):
-            self._waiter.add(reader._ref)
+        readers = (self.participants, self.publications, self.subscriptions)
+        self.built_in_readers = frozenset(reader._ref for reader in readers)
+        for reader in self.built_in_readers:
+            self._waiter.add(reader)
         self._waiter.start()
 
     def wait_again(self) -> None:
@@ -191,8 +200,10 @@ def _native(value: CycloneQos) -> int:
 
 
 def _configuration(interface: str | None) -> str:
-    """What the user's CYCLONEDDS_URI says, then our interface: later entries win."""
-    parts = [uri] if (uri := os.environ.get("CYCLONEDDS_URI")) else []
+    """Our defaults, what the user's CYCLONEDDS_URI says, then our interface: later entries win."""
+    parts = [_DEFAULTS]
+    if uri := os.environ.get("CYCLONEDDS_URI"):
+        parts.append(uri)
     if interface is not None:
         attribute = "address" if _is_ip_address(interface) else "name"
         parts.append(
@@ -229,7 +240,9 @@ class _Waiter:
         self._guard = GuardCondition(participant)
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
-        self._gate = threading.Semaphore(0)
+        # A lock, because a semaphore is a page of Python on the way of every sample.
+        self._gate = threading.Lock()
+        self._gate.acquire()
         self._is_resting = False
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="dds-wait", daemon=True)
@@ -254,7 +267,8 @@ class _Waiter:
     def stop(self) -> None:
         self._is_stopping = True
         self._guard.set(True)
-        self._gate.release()
+        if self._gate.locked():
+            self._gate.release()
         self._thread.join(timeout=5)
 
     def _run(self) -> None:

@@ -25,7 +25,7 @@ class Conversation:
     """`read` returns None at the orderly end; both raise LinkError when the stream broke."""
 
     read: Callable[[], Awaitable[bytes | None]]
-    write: Callable[[bytes], Awaitable[None]]
+    write: Callable[[bytes], Coroutine[Any, Any, None]]
     remote: str
 
 

@@ -96,6 +96,7 @@ class Frame(NamedTuple):
 
     envelope: Envelope
     payload: memoryview
+    raw: bytes
 
 
 # ---------------------------------------------------------------- frames
@@ -109,7 +110,8 @@ def encode(envelope: Envelope, payload: Sequence[bytes | memoryview] = ()) -> by
 def decode(frame: bytes) -> Frame:
     """Take a frame apart; raises FrameError, FrameVersionError when it is of another protocol."""
     payload_at = _payload_at(frame, 0, len(frame))
-    return Frame(_parse(frame, HEADER_BYTES, payload_at), memoryview(frame)[payload_at:])
+    envelope = _parse(frame, HEADER_BYTES, payload_at)
+    return Frame(envelope, memoryview(frame)[payload_at:], frame)
 
 
 def decode_envelope(message: bytes, start: int, end: int) -> Envelope:
@@ -150,7 +152,7 @@ def _broken_header(version: int) -> FrameError:
 
 def readdress(frame: bytes, to: Sequence[str]) -> bytes:
     """The same frame for other edges: for resending to one of them."""
-    envelope, payload = decode(frame)
+    envelope, payload, _ = decode(frame)
     del envelope.to[:]
     envelope.to.extend(to)
     return encode(envelope, (payload,))
@@ -233,7 +235,7 @@ def encode_batch(
 
 def decode_batch(frame: bytes) -> Batch:
     """Raises FrameError when it is not a batch or its columns contradict each other."""
-    envelope, payload = decode(frame)
+    envelope, payload, _ = decode(frame)
     if not envelope.HasField("batch"):
         raise FrameError("frame dropped: it is not a batch")
     return read_batch(envelope, payload)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from gateway.errors import FrameError
 from gateway.tunnel.frames import (
     Batch,
+    Frame,
     Peer,
     StreamKey,
     decode,
@@ -227,7 +228,12 @@ def refused(reason: str, stream: StreamKey | None = None, to: Sequence[str] = ()
 
 def decode_message(frame: bytes) -> Message:
     """The message of a frame as a plain value; raises FrameError."""
-    envelope, payload = decode(frame)
+    return interpret(decode(frame))
+
+
+def interpret(frame: Frame) -> Message:
+    """The message of a frame that was taken apart already; raises FrameError."""
+    envelope, payload, _ = frame
     body = envelope.WhichOneof("body")
     if body == "batch":
         return read_batch(envelope, payload)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Never
+from collections.abc import Callable, Coroutine
+from typing import Any, Never
 
 from gateway.tunnel.frames import (
     MAX_BUNDLE_BYTES,
@@ -40,7 +40,10 @@ class Pump:
         self._low_bytes = low_bytes
         self._on_drained = on_drained
         self._frames: deque[bytes] = deque()
-        self._sleeper: asyncio.Future[None] | None = None
+        self._write: Callable[[bytes], Coroutine[Any, Any, None]] | None = None
+        self._writing: Coroutine[Any, Any, None] | None = None
+        self._writing_bytes = 0
+        self._end: asyncio.Future[None] | None = None
 
     def put(self, frame: bytes) -> bool:
         """`frame` may also be a whole bundle, which then travels as it is."""
@@ -52,33 +55,65 @@ class Pump:
         if size > self._high_bytes:
             self.is_congested = True
         self._frames.append(frame)
-        sleeper = self._sleeper
-        if sleeper is not None:
-            self._sleeper = None
-            if not sleeper.done():
-                sleeper.set_result(None)
+        if self._writing is None:
+            self._start()
         return True
 
-    async def run(self, write: Callable[[bytes], Awaitable[None]]) -> Never:
+    async def run(self, write: Callable[[bytes], Coroutine[Any, Any, None]]) -> Never:
         """Write what is queued until cancelled or until `write` raises."""
-        frames = self._frames
-        while True:
-            if not frames:
-                self._sleeper = asyncio.get_running_loop().create_future()
-                await self._sleeper
-            message, size = self._take()
-            await write(message)
-            self.queued_bytes -= size
-            if self.is_congested and self.queued_bytes <= self._low_bytes:
-                self.is_congested = False
-                if self._on_drained is not None:
-                    self._on_drained()
+        self._write = write
+        self._end = asyncio.get_running_loop().create_future()
+        try:
+            self._start()
+            await self._end
+            raise AssertionError("it ends by an exception only")
+        finally:
+            self._write = None
+            writing, self._writing = self._writing, None
+            if writing is not None:
+                writing.close()
 
     def clear(self) -> None:
         """Forget everything queued: the link it was meant for is gone."""
         self._frames.clear()
         self.queued_bytes = 0
         self.is_congested = False
+
+    def _start(self) -> None:
+        """Begins to write the next message, here and now: a task that did it would cost a turn of
+        the loop, which is a good part of the way of a lone sample."""
+        if self._write is not None and self._frames:
+            message, self._writing_bytes = self._take()
+            self._writing = self._write(message)
+            self._step()
+
+    def _step(self, _awaited: asyncio.Future[Any] | None = None) -> None:
+        """Runs the write, and the ones after it, up to the next wait, as a task would."""
+        while (writing := self._writing) is not None:
+            try:
+                awaited = writing.send(None)
+            except StopIteration:
+                self._on_written()
+            except BaseException as error:
+                self._writing = None
+                if self._end is not None and not self._end.done():
+                    self._end.set_exception(error)
+            else:
+                awaited._asyncio_future_blocking = False
+                awaited.add_done_callback(self._step)
+                return
+
+    def _on_written(self) -> None:
+        # What `on_drained` puts must wait in the queue, not start a write of its own.
+        self.queued_bytes = max(0, self.queued_bytes - self._writing_bytes)
+        if self.is_congested and self.queued_bytes <= self._low_bytes:
+            self.is_congested = False
+            if self._on_drained is not None:
+                self._on_drained()
+        self._writing = None
+        if self._write is not None and self._frames:
+            message, self._writing_bytes = self._take()
+            self._writing = self._write(message)
 
     def _take(self) -> tuple[bytes, int]:
         """The next message and the bytes of the frames in it."""

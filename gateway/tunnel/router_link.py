@@ -20,7 +20,7 @@ from gateway.tunnel.conversation import (
     Conversation,
     first_end,
 )
-from gateway.tunnel.frames import decode, unbundle
+from gateway.tunnel.frames import Frame, decode, unbundle
 from gateway.tunnel.grpc_link import dial
 from gateway.tunnel.messages import Hello, Peers, Pong, Refused, Welcome
 from gateway.tunnel.pump import Pump
@@ -43,7 +43,7 @@ class RouterLink:
         address: str,
         hello: Hello,
         *,
-        on_frame: Callable[[RouterLink, bytes], None],
+        on_frame: Callable[[RouterLink, Frame], None],
         on_state: Callable[[RouterLink], None],
         on_drained: Callable[[RouterLink], None] | None = None,
     ) -> None:
@@ -190,10 +190,11 @@ class RouterLink:
                 continue
             for frame in frames:
                 try:
-                    if decode(frame).envelope.to:
-                        on_frame(self, frame)
+                    decoded = decode(frame)
+                    if decoded.envelope.to:
+                        on_frame(self, decoded)
                     else:
-                        self._on_neighbour(messages.decode_message(frame))
+                        self._on_neighbour(messages.interpret(decoded))
                 except FrameError as error:
                     self._on_garbage(error)
 

@@ -68,7 +68,7 @@ class Edge:
         self.link = RouterLink(
             f"127.0.0.1:{port}",
             hello(edge, incarnation, fabric),
-            on_frame=lambda _, frame: take(frame),
+            on_frame=lambda _, frame: take(frame.raw),
             on_state=lambda link: self.states.append(link.is_up),
             on_drained=lambda _: self._note_drained(),
         )

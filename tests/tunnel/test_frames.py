@@ -171,7 +171,7 @@ def test_spoilt_batch_is_refused(spoil: object, reason: str) -> None:
     ],
 )
 def test_contradicting_columns_are_refused(field: str, value: object, reason: str) -> None:
-    envelope, payload = decode(encode_batch(KEY, ["b"], 1, [1, 2, 3], [b"xxxx"] * 3))
+    envelope, payload, _ = decode(encode_batch(KEY, ["b"], 1, [1, 2, 3], [b"xxxx"] * 3))
     setattr(envelope.batch, field, value)
     with pytest.raises(FrameError, match=reason):
         decode_batch(encode(envelope, (payload,)))
