@@ -131,9 +131,11 @@ class ReaderSource:
         return entries, has_more
 
     def close(self) -> None:
-        self._close_reader(self.reader)
-        if self._successor is not None:
-            self._close_reader(self._successor)
+        for reader in (self.reader, self._successor):
+            if reader is not None:
+                # To delete a full reader takes DDS some ten seconds.
+                _drained(reader)
+                self._close_reader(reader)
 
     def _open_successor(self, size: int) -> None:
         """A reader for samples of about this size. For a while both get everything."""

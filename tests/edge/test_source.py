@@ -232,6 +232,32 @@ def test_history_comes_once(near: DomainParticipant, far: DomainParticipant) -> 
     assert got == list(range(10))
 
 
+def test_a_full_reader_is_closed_at_once(near: DomainParticipant, far: DomainParticipant) -> None:
+    """A subscriber that leaves while it holds everything up must not stop the edge for long."""
+    name = f"source-{time.monotonic_ns()}"
+    writer: DataWriter[Any] = DataWriter(far, Topic(far, name, Plain), qos=WRITER)
+    readers = Readers(near, name, Plain)
+    source = ReaderSource(
+        readers.open, readers.close, lambda handle: True, most_samples=4, most_bytes=1 << 20
+    )
+    until(lambda: native.matched_readers(writer._ref) == 1)
+    sample = b"\x00\x01\x00\x00" + bytes(4) + (60_000).to_bytes(4, "little") + bytes(60_000)
+    refused = 0
+
+    def is_full() -> bool:
+        nonlocal refused
+        code = native.write_ts(writer._ref, sample, 1)
+        native.flush(writer._ref)
+        refused = refused + 1 if code == native.RETCODE_TIMEOUT else 0
+        time.sleep(0.001)
+        return refused > 20
+
+    until(is_full)
+    begun_s = time.monotonic()
+    source.close()
+    assert time.monotonic() - begun_s < 2.0
+
+
 @pytest.mark.parametrize("overlap_s", [0.0, 0.02])
 def test_what_two_readers_got_counts_once(
     near: DomainParticipant, monkeypatch: pytest.MonkeyPatch, overlap_s: float
