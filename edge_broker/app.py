@@ -20,7 +20,7 @@ from edge_broker.links import Links
 from edge_broker.reconcile import Reconciler
 from edge_broker.type_shop import TypeShop
 from gateway.command import add_setting, require_settings
-from gateway.config import Config
+from gateway.config import Config, split_address
 from gateway.coordination.nodes import SessionState
 from gateway.coordination.registrar import Registrar
 from gateway.coordination.types import TypeStore
@@ -29,7 +29,7 @@ from gateway.coordination.zookeeper import ZooKeeper
 from gateway.errors import FrameError
 from gateway.lifetime import Lifetime, run_until_signalled
 from gateway.model import EdgeInfo, FabricView
-from gateway.observe.health import HealthServer
+from gateway.observe.health import HealthServer, dialable_address
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.process_tuning import tune_process
@@ -102,6 +102,7 @@ class Edge:
             ",".join(config.zookeeper.hosts),
             config.fabric,
             session_timeout_s=config.zookeeper.session_timeout_s,
+            on_answer=self._metrics.observe_coordination,
         )
         paths = self._zk.paths
         self._watcher = FabricWatcher(self._zk, paths)
@@ -259,6 +260,8 @@ class Edge:
 
     def _observe(self) -> None:
         self._links.observe()
+        self._ingress.observe()
+        self._egress.observe()
         malformed = self._watcher.malformed
         for kind, count in (malformed - self._published_malformed).items():
             self._metrics.bad_records.labels(kind).inc(count)
@@ -317,7 +320,8 @@ class Edge:
             status=self._status,
         )
         self._health.start()
-        self._info = replace(self._info, metrics=f"{host}:{self._health.port}")
+        towards = [split_address(address) for address in self._config.zookeeper.hosts]
+        self._info = replace(self._info, metrics=dialable_address(host, self._health.port, towards))
 
     def _unready_reasons(self) -> list[str]:
         reasons = []

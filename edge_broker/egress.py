@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 
 from edge_broker.dds.domain import LanDomain
 from edge_broker.links import Links
-from edge_broker.mirror import Inbound, Mirror
+from edge_broker.mirror import MIRROR_STATES, Inbound, Mirror
 from edge_broker.type_shop import TypeShop
 from gateway.errors import DdsError
 from gateway.model import FabricView
@@ -31,6 +31,10 @@ _WRITER_FULL_S = 0.001
 _SETTLE_S = 0.005
 _UNKNOWN_AGAIN_S = 0.1
 _ORPHAN_PATIENCE_S = 30.0
+_OPENING_PATIENCE_S = 2.0
+_REFRESH_S = 5.0
+"""How often an idle stream is acknowledged: a publisher's edge that does not know of it (any
+longer) answers with a refusal."""
 _MOST_FINISHED = 4096
 _MOST_UNKNOWN = 4096
 
@@ -94,13 +98,11 @@ class Egress:
         if known is not None:
             self._resynchronise(known[0], message.first)
             return
-        mirror = self._mirrors.get(
-            MirrorKey(stream.edge, stream.incarnation, message.topic, message.profile)
-        )
-        if mirror is None or mirror.writer is None:
-            return
         if stream in self._finished:
             self._send_finished(stream, message.topic)
+            return
+        mirror = self._mirror_for(message)
+        if mirror is None or mirror.writer is None:
             return
         inbound = Inbound(
             stream, message.first, reliable=message.reliable, hold_bytes=self._window_bytes
@@ -111,8 +113,20 @@ class Egress:
                 inbound.waits_for = prelude
         self._inbound[stream] = (inbound, mirror)
         mirror.inbound[stream] = inbound
+        mirror.is_waiting_for_open = False
         _log.info("stream opened", topic=message.topic, origin=stream.edge, stream=stream.number)
         self._acknowledge_soon(stream)
+
+    def _mirror_for(self, message: Open) -> Mirror | None:
+        stream = message.stream
+        key = MirrorKey(stream.edge, stream.incarnation, message.topic, message.profile)
+        if (mirror := self._mirrors.get(key)) is not None:
+            return mirror
+        relatives = [mirror for other, mirror in self._mirrors.items() if other[:3] == key[:3]]
+        if not relatives:
+            self._send_finished(stream, message.topic)  # nobody here wants it any more
+        # One of them may be about to become this one, when the tree tells so.
+        return next((mirror for mirror in relatives if key.profile in mirror.former), None)
 
     def on_close(self, message: Close) -> None:
         if message.stream in self._finished:
@@ -136,6 +150,8 @@ class Egress:
             _log.warning("stream refused, asking again", topic=mirror.key.topic, why=message.reason)
             self._forget(inbound, mirror)
             mirror.ask_again()
+        else:
+            self._release_those_after(message.stream)
 
     def _resynchronise(self, inbound: Inbound, first: int) -> None:
         """An edge that was left behind is told where the stream is now; what lies between is
@@ -227,10 +243,12 @@ class Egress:
                 self._acknowledge(*found)
 
     def _acknowledge(self, inbound: Inbound, mirror: Mirror) -> None:
-        inbound.unacknowledged_bytes = 0
+        now_s = self._clock()
         self._to_acknowledge.pop(inbound.key, None)
-        if not inbound.is_reliable:
+        if not inbound.is_reliable and now_s < inbound.acknowledged_s + _REFRESH_S:
             return
+        inbound.unacknowledged_bytes = 0
+        inbound.acknowledged_s = now_s
         cumulative, ranges = inbound.incoming.acknowledgement()
         origin = inbound.key.edge
         frame = messages.ack(origin, self._me, inbound.key, cumulative, ranges)
@@ -244,14 +262,21 @@ class Egress:
         if len(self._finished) > _MOST_FINISHED:
             self._finished.popitem(last=False)
         self._send_finished(inbound.key, mirror.key.topic)
-        for other in list(mirror.inbound.values()):
-            if other.waits_for == inbound.key:
-                other.waits_for = None
-                if other.pending:
-                    self._start_writing(other.key)
-                self._finish_if_complete(other, mirror)
+        self._release_those_after(inbound.key)
+        if not mirror.is_wanted and self._may_go(mirror, self._clock()):
+            self._remove(mirror)
+
+    def _release_those_after(self, stream: StreamKey) -> None:
+        """Streams that waited for this one go on."""
+        for inbound, mirror in list(self._inbound.values()):
+            if inbound.waits_for == stream:
+                inbound.waits_for = None
+                if inbound.pending:
+                    self._start_writing(inbound.key)
+                self._finish_if_complete(inbound, mirror)
 
     def _forget(self, inbound: Inbound, mirror: Mirror) -> None:
+        mirror.count_losses(inbound)
         mirror.inbound.pop(inbound.key, None)
         self._inbound.pop(inbound.key, None)
         self._writable.pop(inbound.key, None)
@@ -262,12 +287,14 @@ class Egress:
         """Makes the mirrors that are wanted exist and others go, once nothing is due to them."""
         self._view = view
         now_s = self._clock()
+        left = {key: mirror for key, mirror in self._mirrors.items() if key not in wanted}
         for key, want in wanted.items():
-            mirror = self._mirrors.get(key)
+            mirror = self._mirrors.get(key) or self._succeed(key, want, left)
             if mirror is None:
-                mirror = self._mirrors[key] = Mirror(key, want.profile, self._metrics)
+                mirror = self._mirrors[key] = Mirror(key, want, self._metrics)
             mirror.is_wanted = True
             mirror.subscribers = want.subscribers
+            mirror.writers = want.writers
             mirror.type_hash = want.type_hash
             self._unwanted_since_s.pop(key, None)
         for key, mirror in self._mirrors.items():
@@ -276,6 +303,24 @@ class Egress:
                 self._unwanted_since_s.setdefault(key, now_s)
         self._step(now_s)
 
+    def _succeed(
+        self, key: MirrorKey, want: WantedMirror, left: dict[MirrorKey, Mirror]
+    ) -> Mirror | None:
+        """The mirror of these same writers from before they changed policies, changed like them."""
+        for before, mirror in left.items():
+            if (
+                before[:3] == key[:3]
+                and mirror.writers == want.writers
+                and want.profile.is_successor_of(mirror.profile)
+                and mirror.follow(key, want)
+            ):
+                del self._mirrors[before], left[before]
+                self._unwanted_since_s.pop(before, None)
+                self._mirrors[key] = mirror
+                _log.info("mirror changed", topic=key.topic, origin=key.edge)
+                return mirror
+        return None
+
     def tick(self) -> None:
         """What time brings: asking again, liveliness, mirrors whose publisher fell silent."""
         now_s = self._clock()
@@ -283,7 +328,7 @@ class Egress:
         for inbound, mirror in self._inbound.values():
             if inbound.waits_for is not None and inbound.waits_for not in self._inbound:
                 self._answer_stranger(inbound.waits_for)
-            if inbound.incoming.has_gap:
+            if inbound.incoming.has_gap or now_s >= inbound.acknowledged_s + _REFRESH_S:
                 self._acknowledge(inbound, mirror)
         for mirror in self._mirrors.values():
             mirror.assert_liveliness(now_s)
@@ -294,6 +339,8 @@ class Egress:
                 self._advance(mirror, now_s)
             elif self._may_go(mirror, now_s):
                 self._remove(mirror)
+            else:
+                self._ask(mirror, now_s)
         if self._settle_timer is None and any(m.is_settling for m in self._mirrors.values()):
             self._settle_timer = asyncio.get_running_loop().call_later(_SETTLE_S, self._settle)
 
@@ -317,6 +364,9 @@ class Egress:
                 return
             mirror.set_writer(writer, now_s)
             _log.info("mirror made", topic=mirror.key.topic, origin=mirror.key.edge)
+        self._ask(mirror, now_s)
+
+    def _ask(self, mirror: Mirror, now_s: float) -> None:
         if mirror.should_ask(now_s):
             frame = messages.subscribe(
                 mirror.key.edge,
@@ -329,18 +379,18 @@ class Egress:
 
     def _may_go(self, mirror: Mirror, now_s: float) -> bool:
         """A mirror nobody wants goes at once when its subscribers left; when its publisher left,
-        after its last samples."""
-        if not mirror.inbound or self._is_still_published(mirror.key):
+        after its last samples, which the end of its stream tells."""
+        key = mirror.key
+        if not (mirror.inbound or mirror.is_waiting_for_open) or self._is_still_published(key):
             return True
         if any(inbound.pending for inbound in mirror.inbound.values()):
             return False
-        edge = self._view.edges.get(mirror.key.edge)
-        is_origin_alive = edge is not None and edge.incarnation == mirror.key.incarnation
-        if not is_origin_alive and not self._links.has_peer(
-            mirror.key.edge, mirror.key.incarnation
-        ):
-            return True
-        return now_s - self._unwanted_since_s[mirror.key] > _ORPHAN_PATIENCE_S
+        edge = self._view.edges.get(key.edge)
+        if edge is None or edge.incarnation != key.incarnation:
+            # Perhaps only ZooKeeper has lost sight of it: then its samples still come.
+            return not self._links.has_peer(key.edge, key.incarnation)
+        patience_s = _ORPHAN_PATIENCE_S if mirror.inbound else _OPENING_PATIENCE_S
+        return now_s - self._unwanted_since_s.get(key, now_s) > patience_s
 
     def _is_still_published(self, key: MirrorKey) -> bool:
         topic = self._view.topics.get(key.topic)
@@ -375,6 +425,14 @@ class Egress:
     def topics(self) -> set[str]:
         """Topics that need the tree and the links as long as their mirrors stay."""
         return {key.topic for key in self._mirrors}
+
+    def observe(self) -> None:
+        """Writes what is known of mirrors and streams into the metrics."""
+        for inbound, mirror in self._inbound.values():
+            mirror.count_losses(inbound)
+        states = Counter(mirror.state for mirror in self._mirrors.values())
+        for state in MIRROR_STATES:
+            self._metrics.routes.labels(direction="in", state=state).set(states[state])
 
     def summary(self) -> list[dict[str, object]]:
         return [

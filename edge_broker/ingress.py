@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from edge_broker.dds.discovery import Discovery
-from edge_broker.dds.domain import LanDomain, Port
+from edge_broker.dds.domain import LanDomain
+from edge_broker.feed import Feed
 from edge_broker.history import HistoryCache
 from edge_broker.links import Links
-from edge_broker.outflow import Outflow
+from edge_broker.outflow import OUTFLOW_STATES, Outflow
 from edge_broker.source import ReaderSource, ReplaySource
 from edge_broker.type_shop import TypeShop
 from gateway.errors import DdsError
@@ -28,9 +30,8 @@ from gateway.tunnel.messages import Ack, Subscribe, Unsubscribe
 
 _log = get_logger("edge.ingress")
 
-_LINGER_S = 5.0
-"""How long the reader of a profile that changed stays, so that nothing falls between it and its
-successor."""
+_ADOPTION_S = 5.0
+"""How long a subscriber that was handed over to the successor of its stream has to confirm it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,15 @@ class Ingress:
         self._local: dict[ProfileKey, Profile] = {}
         self._live: dict[ProfileKey, Outflow] = {}
         self._streams: dict[int, Outflow] = {}
-        self._readers: dict[int, ProfileKey] = {}
+        self._feeds: dict[ProfileKey, Feed] = {}
+        self._readers: dict[int, Feed] = {}
         self._lingering: dict[ProfileKey, float] = {}
+        """Profiles whose writers have left, with the time to wait for what their leaving means in
+        DDS; 0: it has come, or does not matter."""
+        self._adopted: dict[tuple[int, str], float] = {}
+        """Stream and subscriber that were brought together by a hand-over, not by a request, and
+        until when that may stay so."""
+        self._shown_topics: set[str] = set()
         self._ready: dict[int, Outflow] = {}
         self._next_stream = 1
         self._view = FabricView()
@@ -85,9 +93,9 @@ class Ingress:
     def on_ready(self, readers: list[int]) -> None:
         """These readers have data."""
         for reader in readers:
-            key = self._readers.get(reader)
-            outflow = None if key is None else self._live.get(key)
-            if outflow is not None and not outflow.is_ending:
+            feed = self._readers.get(reader)
+            outflow = None if feed is None else self._live.get(feed.key)
+            if outflow is not None:
                 self._ready[outflow.key.number] = outflow
         self._pump()
 
@@ -124,6 +132,8 @@ class Ingress:
         """Another LAN has a mirror in place and wants this profile."""
         if self._is_stopping or message.origin_incarnation != self._me.incarnation:
             return
+        if not self._is_alive(*message.subscriber):
+            return  # perhaps it is only ahead of the tree: it asks again
         key = (message.topic, message.profile)
         outflow = self._live.get(key)
         if outflow is None:
@@ -136,7 +146,10 @@ class Ingress:
         edge, incarnation = message.subscriber
         known = outflow.stream.subscribers.get(edge)
         if known == incarnation:
-            outflow.send_open(edge)
+            # It asks because it has no such stream, or not yet.
+            self._adopted.pop((outflow.key.number, edge), None)
+            outflow.reopen(edge, incarnation)
+            outflow.resend(self._clock())
             return
         if known is not None:
             self._drop_subscriber(outflow, edge)
@@ -149,14 +162,16 @@ class Ingress:
         self.wake()
 
     def on_unsubscribe(self, message: Unsubscribe) -> None:
-        outflow = self._live.get((message.topic, message.profile))
         edge, incarnation = message.subscriber
-        if outflow is None or outflow.stream.subscribers.get(edge) != incarnation:
-            return
-        _log.info("subscriber leaves", topic=message.topic, edge=edge)
-        self._drop_subscriber(outflow, edge)
-        if not outflow.stream.subscribers:
-            self._close(outflow)
+        for outflow in list(self._streams.values()):
+            if (
+                (outflow.topic, outflow.profile_id) == (message.topic, message.profile)
+                and outflow.key.number in self._streams
+                and outflow.stream.subscribers.get(edge) == incarnation
+            ):
+                _log.info("subscriber leaves", topic=message.topic, edge=edge)
+                self._drop_subscriber(outflow, edge)
+                self._settle(outflow)
         self.wake()
 
     def on_ack(self, message: Ack) -> None:
@@ -171,7 +186,11 @@ class Ingress:
                 self._refuse(message, "this edge does not subscribe to it any longer")
             return
         now_s = self._clock()
+        if not message.unknown:
+            self._adopted.pop((outflow.key.number, edge), None)
         if message.finished:
+            if not outflow.is_ending:  # it wants no more of it
+                self._drop_subscriber(outflow, edge)
             outflow.finished(edge)
             self._settle(outflow)
         elif message.unknown:
@@ -200,25 +219,28 @@ class Ingress:
             if key in profiles:
                 self._lingering.pop(key, None)
             elif key not in self._lingering:
-                # What its writers left behind is still in the reader: take it before it closes.
-                is_replaced = any(topic == key[0] for topic, _ in profiles)
-                self._lingering[key] = now_s + (_LINGER_S if is_replaced else 0.0)
-                self._ready[outflow.key.number] = outflow
-                self.wake()
+                successor = self._feeds[key].successor(outflow.profile, profiles)
+                if successor is None:
+                    self._lingering[key] = now_s + _LINGER_S
+                else:
+                    self._hand_over(outflow, successor, now_s)
+        self.wake()
 
     def set_view(self, view: FabricView) -> None:
         """Subscribers whose edge is gone from the tree, or lives a new life, are dropped."""
         self._view = view
         for outflow in list(self._streams.values()):
             for edge, incarnation in list(outflow.stream.subscribers.items()):
-                info = view.edges.get(edge)
-                is_alive = info is not None and info.incarnation == incarnation
-                if not is_alive and not self._links.has_peer(edge, incarnation):
+                if not self._is_alive(edge, incarnation):
                     _log.info("subscriber is gone", topic=outflow.topic, edge=edge)
                     self._drop_subscriber(outflow, edge)
-            if not outflow.stream.destinations:
-                self._close(outflow)
+            self._settle(outflow)
         self.wake()
+
+    def _is_alive(self, edge: str, incarnation: int) -> bool:
+        info = self._view.edges.get(edge)
+        is_in_tree = info is not None and info.incarnation == incarnation
+        return is_in_tree or self._links.has_peer(edge, incarnation)
 
     def on_links_changed(self) -> None:
         """Paths may have changed: what was under way on a lost one is sent again."""
@@ -247,12 +269,13 @@ class Ingress:
                 ).inc()
                 self._drop_subscriber(outflow, edge)
             self._settle(outflow)
-        for key, deadline_s in list(self._lingering.items()):
-            outflow = self._live[key]
-            if now_s >= deadline_s and outflow.key.number not in self._ready:
-                outflow.end()
-                outflow.announce_end(now_s)
-                self._settle(outflow)
+        for (number, edge), until_s in list(self._adopted.items()):
+            if now_s > until_s:
+                del self._adopted[number, edge]
+                self._drop_subscriber(self._streams[number], edge)
+                self._settle(self._streams[number])
+        for key, until_s in list(self._lingering.items()):
+            self._end_when_empty(self._live[key], until_s, now_s)
         if self._is_stopping and not any(outflow.plan() for outflow in self._streams.values()):
             self.drained.set()
         self.wake()
@@ -267,6 +290,43 @@ class Ingress:
         self.wake()
         self.tick()
 
+    # ------------------------------------------------------------ writers that leave or change
+
+    def _end_when_empty(self, outflow: Outflow, until_s: float, now_s: float) -> None:
+        """What the writers did before they left is still to come: first DDS must have told the
+        reader that they left, then the reader must be empty."""
+        key = (outflow.topic, outflow.profile_id)
+        if until_s:
+            if now_s < until_s and self._feeds[key].has_writers():
+                return
+            self._lingering[key] = 0.0
+            self._ready[outflow.key.number] = outflow
+        elif outflow.key.number not in self._ready:
+            # Without its reader at once: whoever comes now must not take it for a subscriber.
+            self._close_source(outflow)
+            outflow.end()
+            outflow.announce_end(now_s)
+            self._settle(outflow)
+
+    def _hand_over(self, old: Outflow, profile: Profile, now_s: float) -> None:
+        """The reader, its history and its subscribers go over to a stream of the new profile,
+        which is to be read when the old one is over."""
+        old_key, key = (old.topic, old.profile_id), (old.topic, profile.id)
+        del self._live[old_key]
+        self._ready.pop(old.key.number, None)
+        feed = self._feeds[key] = self._feeds.pop(old_key)
+        feed.key = key
+        new = self._outflow(old.topic, profile, feed.source)
+        new.history = old.history
+        self._live[key] = new
+        _log.info("writers changed", topic=old.topic, profile=profile.id, stream=new.key.number)
+        for edge, incarnation in old.stream.subscribers.items():
+            new.add_subscriber(edge, incarnation, old.key.number)
+            self._adopted[new.key.number, edge] = now_s + _ADOPTION_S
+        old.end()
+        old.announce_end(now_s)
+        self._ready[new.key.number] = new
+
     # ------------------------------------------------------------ opening and closing
 
     def _open(self, topic: str, profile: Profile) -> Outflow | None:
@@ -274,39 +334,29 @@ class Ingress:
         topic_type = self._types.topic_type(profile.type_name, type_hash, profile.keyed)
         if topic_type is None:
             return None
-        key = (topic, profile.id)
-        has_history = profile.qos.durability is not Durability.VOLATILE
-
-        def open_reader(most_samples: int, with_history: bool) -> Port:
-            offered = profile.qos
-            if not with_history:
-                offered = replace(offered, durability=Durability.VOLATILE)
-            reader = self._domain.create_reader(topic, topic_type, offered, most_samples)
-            self._readers[reader.ref] = key
-            return reader
-
-        def close_reader(reader: Port) -> None:
-            del self._readers[reader.ref]
-            self._domain.delete_reader(reader)
-
+        limits = self._limits
         try:
-            source = ReaderSource(
-                open_reader,
-                close_reader,
-                lambda handle: self._is_accepted(handle, key),
-                most_samples=self._limits.reader_samples,
-                most_bytes=self._limits.reader_bytes,
-                with_instances=has_history,
+            feed = Feed(
+                topic,
+                profile,
+                topic_type,
+                self._domain,
+                self._discovery,
+                self._feeds,
+                self._readers,
+                most_samples=limits.reader_samples,
+                most_bytes=limits.reader_bytes,
             )
         except DdsError as error:
             _log.warning("cannot read this topic", topic=topic, why=str(error))
             return None
-        outflow = self._outflow(topic, profile, source)
-        if has_history:
+        outflow = self._outflow(topic, profile, feed.source)
+        if profile.qos.durability is not Durability.VOLATILE:
             outflow.history = HistoryCache(
                 profile.qos.durability_service, self._limits.history_bytes
             )
-        self._live[key] = outflow
+        self._live[feed.key] = outflow
+        self._feeds[feed.key] = feed
         _log.info("reads from the LAN", topic=topic, profile=profile.id, stream=outflow.key.number)
         return outflow
 
@@ -336,19 +386,9 @@ class Ingress:
         self._streams[key.number] = outflow
         return outflow
 
-    def _is_accepted(self, handle: int, key: ProfileKey) -> bool:
-        """Whether samples of this writer belong to this profile's stream. Two profiles of a topic
-        may match each other's readers; each sample goes out once."""
-        present = self._discovery.profile_of_writer(handle)
-        if present is None:
-            self._discovery.collect()
-            present = self._discovery.profile_of_writer(handle)
-        if present is None:
-            return True
-        return present == key or (key in self._lingering and present not in self._live)
-
     def _drop_subscriber(self, outflow: Outflow, edge: str) -> None:
         outflow.remove_subscriber(edge)
+        self._adopted.pop((outflow.key.number, edge), None)
         for other in list(self._streams.values()):
             if (
                 isinstance(other.source, ReplaySource)
@@ -365,12 +405,18 @@ class Ingress:
     def _close(self, outflow: Outflow) -> None:
         if self._streams.pop(outflow.key.number, None) is None:
             return
+        for edge in outflow.stream.destinations:
+            self._adopted.pop((outflow.key.number, edge), None)
+        self._close_source(outflow)
+
+    def _close_source(self, outflow: Outflow) -> None:
+        """The reader goes, unless it went before or has another stream now."""
         self._ready.pop(outflow.key.number, None)
-        if isinstance(outflow.source, ReaderSource):
-            key = (outflow.topic, outflow.profile_id)
+        key = (outflow.topic, outflow.profile_id)
+        if self._live.get(key) is outflow:
             del self._live[key]
             self._lingering.pop(key, None)
-            outflow.source.close()
+            self._feeds.pop(key).source.close()
             _log.info("reads no longer", topic=outflow.topic, profile=outflow.profile_id)
 
     def close(self) -> None:
@@ -383,6 +429,21 @@ class Ingress:
         """Topics that need the tree and the links as long as their streams last."""
         return {outflow.topic for outflow in self._streams.values()}
 
+    def observe(self) -> None:
+        """Writes what is known of the streams into the metrics."""
+        kept: Counter[str] = Counter()
+        states: Counter[str] = Counter()
+        for outflow in self._streams.values():
+            kept[self._metrics.topic_label(outflow.topic)] += outflow.stream.kept_bytes
+            states[outflow.state] += 1
+        for topic in self._shown_topics - kept.keys():
+            self._metrics.window_bytes.remove(topic)
+        for topic, size in kept.items():
+            self._metrics.window_bytes.labels(topic=topic).set(size)
+        self._shown_topics = set(kept)
+        for state in OUTFLOW_STATES:
+            self._metrics.routes.labels(direction="out", state=state).set(states[state])
+
     def summary(self) -> list[dict[str, object]]:
         return [
             {
@@ -392,6 +453,7 @@ class Ingress:
                 "reliable": outflow.profile.qos.reliability is Reliability.RELIABLE,
                 "samples": outflow.stream.next_number - 1,
                 "subscribers": sorted(outflow.stream.subscribers),
+                "state": outflow.state,
                 "blocked": outflow.is_blocked(),
                 "replay": isinstance(outflow.source, ReplaySource),
             }

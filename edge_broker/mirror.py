@@ -4,16 +4,19 @@ that feed it. Called by egress, which owns the pace.
 
 from __future__ import annotations
 
+import time
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from edge_broker.dds import native
 from edge_broker.dds.domain import Port
+from edge_broker.dds.matched import change_writer
 from gateway.model import INFINITE_NS, Liveliness, Profile
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
-from gateway.plan.demand import MirrorKey
-from gateway.tunnel.frames import Batch, StreamKey
+from gateway.plan.demand import MirrorKey, WantedMirror
+from gateway.tunnel.frames import WRITE, Batch, StreamKey
 from gateway.tunnel.incoming import IncomingStream
 
 _log = get_logger("edge.mirror")
@@ -22,6 +25,7 @@ _MATCH_PATIENCE_S = 1.0
 """How long a new writer waits for the readers discovery promises before samples are asked for."""
 _ASK_AGAIN_S = 0.25
 _ASK_AGAIN_MOST_S = 2.0
+MIRROR_STATES = ("waiting for its type", "unavailable", "matching", "asking", "open")
 
 
 class Pending(NamedTuple):
@@ -47,6 +51,10 @@ class Inbound:
         """The last number, once its publisher said so."""
         self.written = first - 1
         self.unacknowledged_bytes = 0
+        self.acknowledged_s = 0.0
+        """When it was acknowledged last."""
+        self.duplicates_told = 0
+        self.lost_told = 0
 
     @property
     def is_complete(self) -> bool:
@@ -69,12 +77,17 @@ class Inbound:
 class Mirror:
     """The writer and its inbound streams."""
 
-    def __init__(self, key: MirrorKey, profile: Profile, metrics: BrokerMetrics) -> None:
+    def __init__(self, key: MirrorKey, want: WantedMirror, metrics: BrokerMetrics) -> None:
         self.key = key
-        self.profile = profile
+        self.profile: Profile = want.profile
+        self.writers = want.writers
+        self.former: set[str] = set()
+        """Profiles its writers had before they changed policies."""
         self.is_wanted = True
-        self.subscribers = 1
-        self.type_hash = profile.type_hash
+        self.subscribers = want.subscribers
+        self.type_hash = want.type_hash
+        self.is_waiting_for_open = False
+        """Whether it has asked for samples and no stream has been opened yet."""
         self.writer: Port | None = None
         self.inbound: dict[StreamKey, Inbound] = {}
         self.problem: str | None = None
@@ -89,6 +102,10 @@ class Mirror:
         self._samples_out = metrics.samples_out.labels(topic=label)
         self._bytes_out = metrics.bytes_out.labels(topic=label)
         self._rejected = metrics.samples_dropped.labels(topic=label, reason="rejected_by_dds")
+        self._expired = metrics.samples_dropped.labels(topic=label, reason="expired")
+        self._lost = metrics.samples_dropped.labels(topic=label, reason="lost")
+        self._duplicates = metrics.samples_duplicate.labels(topic=label)
+        self._latency = metrics.end_to_end_latency.labels(topic=label, peer_lan=want.lan)
 
     @property
     def state(self) -> str:
@@ -122,6 +139,7 @@ class Mirror:
             self._is_matched = matched >= self.subscribers or now_s >= self._match_deadline_s
         if not self._is_matched or now_s < self._ask_due_s:
             return False
+        self.is_waiting_for_open = True
         self._ask_due_s = now_s + self._ask_again_s
         self._ask_again_s = min(2 * self._ask_again_s, _ASK_AGAIN_MOST_S)
         return True
@@ -131,29 +149,72 @@ class Mirror:
         self._ask_due_s = 0.0
         self._ask_again_s = _ASK_AGAIN_S
 
+    def follow(self, key: MirrorKey, want: WantedMirror) -> bool:
+        """The writers this one stands for changed policies; False when DDS refuses the change."""
+        if self.writer is not None and not change_writer(self.writer, want.profile.qos):
+            return False
+        self.former.add(self.key.profile)
+        self.key = key
+        self.profile = want.profile
+        self.ask_again()
+        return True
+
     def write(self, inbound: Inbound) -> bool:
         """Writes the stream's next batch; False when the writer is full."""
         assert self.writer is not None
         batch, done = inbound.pending.popleft()
         samples = batch.samples(done)
+        timestamps: Sequence[int] = batch.timestamps[done:] if done else batch.timestamps
+        kinds = batch.kinds[done:] if done else batch.kinds
+        fresh = None
+        if self.profile.qos.lifespan_ns < INFINITE_NS:
+            fresh = self._fresh(timestamps, kinds)
+        if fresh is not None:
+            samples = [samples[at] for at in fresh]
+            timestamps = [timestamps[at] for at in fresh]
+            kinds = bytes(kinds[at] for at in fresh) if kinds else b""
         count = native.write_samples(
-            self.writer.ref,
-            samples,
-            batch.timestamps[done:] if done else batch.timestamps,
-            batch.kinds[done:] if done else batch.kinds,
-            self._count_rejected,
+            self.writer.ref, samples, timestamps, kinds, self._count_rejected
         )
+        is_whole = count == len(samples)
         size = len(batch.payload) if count == batch.count else sum(map(len, samples[:count]))
         self.samples += count
         self._samples_out.inc(count)
         self._bytes_out.inc(size)
+        if count:
+            self._latency.observe(max(0, time.time_ns() - timestamps[0]) / 1e9)
         inbound.unacknowledged_bytes += size
-        inbound.written = batch.first + done + count - 1
+        dealt_with = count
+        if fresh is not None:
+            dealt_with = len(batch.timestamps) - done if is_whole else fresh[count]
+            self._expired.inc(dealt_with - count)
+        inbound.written = batch.first + done + dealt_with - 1
         inbound.incoming.written(inbound.written)
-        if done + count < batch.count:
-            inbound.pending.appendleft(Pending(batch, done + count))
-            return False
-        return True
+        if not is_whole:
+            inbound.pending.appendleft(Pending(batch, done + dealt_with))
+        return is_whole
+
+    def _fresh(self, timestamps: Sequence[int], kinds: bytes) -> list[int] | None:
+        """Places of the samples that have not outlived their lifespan; None: all. DDS would count
+        it from now on. What a dispose or unregister says never gets too old."""
+        oldest = time.time_ns() - self.profile.qos.lifespan_ns
+        if min(timestamps) >= oldest:
+            return None
+        return [
+            at
+            for at, timestamp in enumerate(timestamps)
+            if timestamp >= oldest or (kinds and kinds[at] != WRITE)
+        ]
+
+    def count_losses(self, inbound: Inbound) -> None:
+        """Brings the metrics up to what the stream knows of samples lost and come again."""
+        incoming = inbound.incoming
+        if incoming.duplicates > inbound.duplicates_told:
+            self._duplicates.inc(incoming.duplicates - inbound.duplicates_told)
+            inbound.duplicates_told = incoming.duplicates
+        if incoming.lost > inbound.lost_told:
+            self._lost.inc(incoming.lost - inbound.lost_told)
+            inbound.lost_told = incoming.lost
 
     def assert_liveliness(self, now_s: float) -> None:
         """A manual writer that lives must say so more often than its lease."""

@@ -9,16 +9,22 @@ from edge_broker.lifecycle import Columns, split
 from edge_broker.links import Links
 from edge_broker.source import Source
 from gateway.model import Profile, Reliability
+from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.tunnel import messages
-from gateway.tunnel.frames import Peer, StreamKey, encode_batch, readdress
+from gateway.tunnel.frames import MAX_FRAME_BYTES, Peer, StreamKey, encode_batch, readdress
 from gateway.tunnel.outgoing import OutgoingStream
 from gateway.tunnel.router_link import RouterLink
 
+_log = get_logger("edge.outflow")
+
+MOST_SAMPLE_BYTES = MAX_FRAME_BYTES - (1 << 18)
+"""A sample needs a frame, and a frame needs room for the names of those it goes to."""
 _FIRST_TAKE = 32
 _TAKE_BYTES = 1 << 20
 """One take aims at so many bytes: several batches, and still a short turn on the loop."""
 _CLOSE_AGAIN_S = 1.0
+OUTFLOW_STATES = ("open", "blocked", "ending")
 
 
 class Outflow:
@@ -59,16 +65,24 @@ class Outflow:
         self._ways: dict[str, tuple[RouterLink, int] | None] = {}
         self._unfinished: set[str] = set()
         self._close_due_s = 0.0
+        self._is_too_large_told = False
         label = metrics.topic_label(topic)
         self._samples_in = metrics.samples_in.labels(topic=label)
         self._bytes_in = metrics.bytes_in.labels(topic=label)
         self._batches = metrics.batches_sent.labels(topic=label, path="routed")
         self._resent = metrics.samples_resent.labels(topic=label)
+        self._too_large = metrics.samples_dropped.labels(topic=label, reason="too_large")
 
     @property
     def is_over(self) -> bool:
         """Ended, and every subscriber has all of it and knows."""
         return self.is_ending and not self._unfinished
+
+    @property
+    def state(self) -> str:
+        if self.is_ending:
+            return "ending"
+        return "blocked" if self.is_blocked() else "open"
 
     def is_blocked(self) -> bool:
         """Whether taking must wait: for acknowledgements, or for a link to drain."""
@@ -144,6 +158,11 @@ class Outflow:
             return has_more
         sizes = list(map(len, columns.samples))
         size = sum(sizes)
+        if size > MOST_SAMPLE_BYTES and max(sizes) > MOST_SAMPLE_BYTES:
+            columns, sizes = self._without_too_large(columns, sizes)
+            count, size = len(sizes), sum(sizes)
+            if count == 0:
+                return has_more
         self._take = max(1, min(self._batch_samples, _TAKE_BYTES * count // max(size, 1)))
         if self.history is not None:
             self.history.add(columns)
@@ -152,6 +171,26 @@ class Outflow:
         self._samples_in.inc(count)
         self._bytes_in.inc(size)
         return has_more
+
+    def _without_too_large(self, columns: Columns, sizes: list[int]) -> tuple[Columns, list[int]]:
+        """No link would ever take them, and the stream would wait for them for ever."""
+        fits = [at for at, size in enumerate(sizes) if size <= MOST_SAMPLE_BYTES]
+        self._too_large.inc(len(sizes) - len(fits))
+        if not self._is_too_large_told:
+            self._is_too_large_told = True
+            _log.warning(
+                "samples too large to travel are dropped and counted; split them up",
+                topic=self.topic,
+                bytes=max(sizes),
+                most=MOST_SAMPLE_BYTES,
+            )
+        kept = Columns(
+            [columns.timestamps[at] for at in fits],
+            [columns.samples[at] for at in fits],
+            bytes(columns.kinds[at] for at in fits) if columns.kinds else b"",
+            [columns.instances[at] for at in fits] if columns.instances else (),
+        )
+        return kept, [sizes[at] for at in fits]
 
     def _send(self, columns: Columns, sizes: list[int], start: int, end: int, now_s: float) -> None:
         stream = self.stream

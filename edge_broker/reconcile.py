@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 from edge_broker.dds.discovery import Discovery
 from edge_broker.egress import Egress
@@ -37,6 +38,8 @@ _log = get_logger("edge.reconcile")
 
 _PAUSE_S = 0.005
 """Changes come in flocks; the first is served at once, the next so much later."""
+_AT_LEAST_EVERY_S = 15.0
+"""Some of what counts, such as who is linked to a router, may change without a word."""
 _MOST_REPORTED = 10_000
 
 
@@ -77,10 +80,11 @@ class Reconciler:
         self._wake.set()
 
     async def run(self) -> None:
-        """Converges at every change until cancelled."""
+        """Converges at every change, and now and then without one, until cancelled."""
         self._wake.set()
         while True:
-            await self._wake.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), _AT_LEAST_EVERY_S)
             self._wake.clear()
             self.converge()
             await asyncio.sleep(_PAUSE_S)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
@@ -133,6 +133,19 @@ class Qos:
     topic_data: str = ""
     group_data: str = ""
 
+    def without_changeable(self) -> Qos:
+        """The part Cyclone DDS keeps for an endpoint's life: equal for what one endpoint offered
+        before and after it changed its mind."""
+        return replace(
+            self,
+            lifespan_ns=INFINITE_NS,
+            ownership_strength=0,
+            transport_priority=0,
+            user_data="",
+            topic_data="",
+            group_data="",
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Only what differs from the default, so that records stay short and readable."""
         default = asdict(Qos())
@@ -242,6 +255,13 @@ class Profile:
     qos: Qos
     writer: str | None = None
     """The single origin writer of an EXCLUSIVE profile."""
+
+    def is_successor_of(self, other: Profile) -> bool:
+        """Whether endpoints of the other one may have become these by a change of policies that
+        can change."""
+        return replace(self, qos=self.qos.without_changeable()) == replace(
+            other, qos=other.qos.without_changeable()
+        )
 
     @property
     def id(self) -> str:

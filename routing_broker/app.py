@@ -120,6 +120,7 @@ class Router:
             ",".join(config.zookeeper.hosts),
             config.fabric,
             session_timeout_s=config.zookeeper.session_timeout_s,
+            on_answer=self._metrics.observe_coordination,
         )
         paths = self._zk.paths
         self._watcher = FabricWatcher(self._zk, paths)

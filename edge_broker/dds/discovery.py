@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 
 _BATCH = 256
 _MOST_DEPARTED_WRITERS = 65_536
+_MOST_FORMER_PROFILES = 16
 
 _KEYED_ENTITY_KINDS = frozenset((0x02, 0x07))
 """Low six bits of an RTPS entity id: writer with key, reader with key."""
@@ -36,6 +37,7 @@ class Discovery:
         self._is_ours: dict[UUID, bool] = {}
         self._found: dict[UUID, tuple[UUID, Endpoint]] = {}
         self._writers: dict[int, tuple[str, ProfileKey]] = {}
+        self._former: dict[int, set[ProfileKey]] = {}
         self.type_identifiers: dict[str, TypeIdentifier] = {}
         """How to ask for each announced type, by hash."""
         self.failures = 0
@@ -58,6 +60,10 @@ class Discovery:
         """The topic and profile of the writer a sample's publication handle stands for."""
         found = self._writers.get(handle)
         return None if found is None else found[1]
+
+    def had_profile(self, handle: int, key: ProfileKey) -> bool:
+        """Whether this writer was of that profile before it changed policies."""
+        return key in self._former.get(handle, ())
 
     def collect(self) -> bool:
         """Reads what the built-in topics have; True when anything changed."""
@@ -124,8 +130,13 @@ class Discovery:
             # A publication handle is the instance handle of the writer's discovery sample. It is
             # kept after the writer's departure: its last samples may still be in a reader.
             handle = native.SampleInfo._make(sample.sample_info).instance_handle
-            self._writers.pop(handle, None)
+            before = self._writers.pop(handle, None)
             key = (endpoint.topic, profile_of(endpoint).id)
+            if before is not None and before[1] != key:
+                former = self._former.setdefault(handle, set())
+                if len(former) < _MOST_FORMER_PROFILES:
+                    former.add(before[1])
+                former.discard(key)
             self._writers[handle] = (endpoint.guid, key)
             if len(self._writers) > _MOST_DEPARTED_WRITERS:
                 self._forget_oldest_departed()
@@ -135,3 +146,4 @@ class Discovery:
         for handle, (guid, _) in list(self._writers.items())[: _MOST_DEPARTED_WRITERS // 2]:
             if guid not in present:
                 del self._writers[handle]
+                self._former.pop(handle, None)

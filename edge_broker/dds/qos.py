@@ -184,6 +184,23 @@ def mirror_writer(offered: Qos) -> CycloneQos:
     return CycloneQos(*policies)
 
 
+def changeable_writer(offered: Qos) -> CycloneQos:
+    """What may change while a mirror writer lives."""
+    policies: list[Any] = [
+        Policy.Lifespan(offered.lifespan_ns),
+        Policy.TransportPriority(offered.transport_priority),
+        Policy.Userdata(data=bytes.fromhex(offered.user_data)),
+    ]
+    if offered.ownership is Ownership.EXCLUSIVE:
+        policies.append(Policy.OwnershipStrength(offered.ownership_strength))
+    return CycloneQos(*policies)
+
+
+def changeable_group(offered: Qos) -> CycloneQos:
+    """What may change of the DDS publisher above it."""
+    return CycloneQos(Policy.Groupdata(data=bytes.fromhex(offered.group_data)))
+
+
 def ingress_reader(offered: Qos, most_samples: int) -> CycloneQos:
     """A reader that requests exactly what the origin offers, so that it gets all there is. A
     reliable one is bounded: when it is full its writers feel it, as with a slow local reader; a

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -100,7 +101,15 @@ class _Watch:
 class ZooKeeper:
     """A session with ZooKeeper that is reopened for ever. Every method belongs on the loop."""
 
-    def __init__(self, hosts: str, fabric: str, *, session_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        fabric: str,
+        *,
+        session_timeout_s: float = 10.0,
+        on_answer: Callable[[str, float], None] | None = None,
+    ) -> None:
+        """`on_answer` is told of each request: its name, and the seconds it took."""
         try:
             listed, _ = collect_hosts(hosts)
             for host, _ in listed:
@@ -113,6 +122,7 @@ class ZooKeeper:
         self.paths = FabricPaths(fabric)
         self.session_timeout_s = session_timeout_s
         self._connect_timeout_s = max(1.0, session_timeout_s / (1 + len(listed)))
+        self._on_answer = on_answer
         self._state = SessionState.CLOSED
         self._session_id: int | None = None
         self._client: Any = None
@@ -179,7 +189,7 @@ class ZooKeeper:
         path when the node changes or goes; it is not armed when there is no node."""
         try:
             data, stat = await self._call(
-                path, lambda client: client.get_async(path, self._watch(watch))
+                "get", path, lambda client: client.get_async(path, self._watch(watch))
             )
         except NoNode:
             return None
@@ -192,7 +202,9 @@ class ZooKeeper:
         path when a child comes or goes; it is not armed when there is no node."""
         try:
             names: list[str] = await self._call(
-                path, lambda client: client.get_children_async(path, self._watch(watch))
+                "children",
+                path,
+                lambda client: client.get_children_async(path, self._watch(watch)),
             )
         except NoNode:
             return None
@@ -201,17 +213,22 @@ class ZooKeeper:
     async def create(self, path: str, data: bytes = b"", *, parents: bool = False) -> None:
         """Makes a persistent node; raises NodeExists or NoNode (no parent)."""
         self._check_size(path, len(data))
-        await self._call(path, lambda client: client.create_async(path, data, makepath=parents))
+        await self._call(
+            "create", path, lambda client: client.create_async(path, data, makepath=parents)
+        )
 
     async def create_ephemeral(self, path: str, data: bytes) -> None:
         """Makes a node that lives as long as the session; raises NodeExists or NoNode."""
         self._check_size(path, len(data))
-        await self._call(path, lambda client: client.create_async(path, data, ephemeral=True))
+        await self._call(
+            "create", path, lambda client: client.create_async(path, data, ephemeral=True)
+        )
 
     async def create_sequential(self, prefix: str, data: bytes) -> str:
         """Makes an ephemeral node whose name is the prefix and a growing number; its path."""
         self._check_size(prefix, len(data))
         path: str = await self._call(
+            "create",
             prefix,
             lambda client: client.create_async(prefix, data, ephemeral=True, sequence=True),
         )
@@ -219,17 +236,19 @@ class ZooKeeper:
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> None:
         self._check_size(path, len(data))
-        await self._call(path, lambda client: client.set_async(path, data, version))
+        await self._call("set", path, lambda client: client.set_async(path, data, version))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._call(path, lambda client: client.delete_async(path, version))
+        await self._call("delete", path, lambda client: client.delete_async(path, version))
 
     async def transaction(self, operations: Sequence[Operation]) -> None:
         """All or nothing; a NodeRefused names the path of the operation that failed."""
         size = sum(len(getattr(op, "data", b"")) + len(op.path) + 64 for op in operations)
         self._check_size(operations[0].path, size)
         results = await self._call(
-            operations[0].path, lambda client: _build(client, operations).commit_async()
+            "transaction",
+            operations[0].path,
+            lambda client: _build(client, operations).commit_async(),
         )
         for operation, result in zip(operations, results, strict=False):
             if isinstance(result, Exception) and not isinstance(
@@ -237,13 +256,14 @@ class ZooKeeper:
             ):
                 raise _translated(result, operation.path) from result
 
-    async def _call(self, path: str, issue: Callable[[Any], Any]) -> Any:
+    async def _call(self, operation: str, path: str, issue: Callable[[Any], Any]) -> Any:
         async with self._window:
             if self._state is not SessionState.CONNECTED:
                 raise CoordinationLost(f"ZooKeeper at {self.hosts} is {self._state}")
             loop = asyncio.get_running_loop()
             answer: asyncio.Future[Any] = loop.create_future()
             self._pending.add(answer)
+            asked_s = time.monotonic()
             try:
                 issue(self._client).rawlink(
                     lambda result: loop.call_soon_threadsafe(_settle, answer, result)
@@ -253,6 +273,8 @@ class ZooKeeper:
                 raise _translated(error, path) from error
             finally:
                 self._pending.discard(answer)
+                if self._on_answer is not None:
+                    self._on_answer(operation, time.monotonic() - asked_s)
 
     def _watch(self, callback: Callable[[str], None] | None) -> _Watch | None:
         return None if callback is None else _Watch(asyncio.get_running_loop(), callback)

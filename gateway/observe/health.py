@@ -7,10 +7,11 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import errno
+import ipaddress
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -21,6 +22,29 @@ _log = get_logger("observe.health")
 
 _LOOP_PATIENCE_S = 2.0
 _REQUESTS_AT_ONCE = 16
+
+
+def dialable_address(host: str, port: int, towards: Iterable[tuple[str, int]]) -> str:
+    """Where others reach what listens on `host`: there, when that is one address; otherwise at the
+    address this machine has on its way to one of `towards`, or at its name."""
+    try:
+        is_everywhere = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        is_everywhere = False
+    if is_everywhere:
+        host = next(filter(None, map(_own_address, towards)), socket.gethostname())
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _own_address(towards: tuple[str, int]) -> str:
+    """The address this machine has on its way there, nothing being sent; empty: there is none."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(*towards, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return ""
 
 
 class HealthServer:

@@ -86,8 +86,12 @@ class BrokerMetrics:
         )
 
         # Coordination.
-        self.is_leader = self._gauge("ddswan_leader", "1 while this router leads.")
-        self.leader_epoch = self._gauge("ddswan_leader_epoch", "Epoch of this router's leadership.")
+        # Without labels they would show even where nobody ever sets them.
+        registry = self.registry if component == "router" else None
+        self.is_leader = Gauge("ddswan_leader", "1 while this router leads.", registry=registry)
+        self.leader_epoch = Gauge(
+            "ddswan_leader_epoch", "Epoch of this router's leadership.", registry=registry
+        )
         self.assignments = self._gauge(
             "ddswan_assignments", "Topics assigned, by router.", "router"
         )
@@ -111,6 +115,9 @@ class BrokerMetrics:
                 return OTHER_TOPICS
             self._topics.add(topic)
         return topic
+
+    def observe_coordination(self, operation: str, seconds: float) -> None:
+        self.coordination_latency.labels(operation=operation).observe(seconds)
 
     def render(self) -> bytes:
         """The /metrics page."""

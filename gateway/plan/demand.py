@@ -44,6 +44,10 @@ class WantedMirror:
     type_hash: str | None
     """The type to make the mirror of: the publisher's, or a subscriber's when the publisher
     announced none (then DDS matches by name, except that it compares types it knows)."""
+    lan: str = ""
+    """The publisher's."""
+    writers: frozenset[str] = frozenset()
+    """GUIDs of the endpoints behind the profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ def wanted_mirrors(
         for announced in view.topics[topic].pubs:
             if announced.lan == lan:
                 continue
-            for offered, _ in announced.profiles:
+            for offered, writers in announced.profiles:
                 matching = 0
                 type_hash = offered.type_hash
                 for requested, guids in subscribers.items():
@@ -131,7 +135,9 @@ def wanted_mirrors(
                         unmatched.append(Unmatched(topic, announced.lan, mismatch))
                 if matching:
                     key = MirrorKey(announced.edge, announced.incarnation, topic, offered.id)
-                    wanted[key] = WantedMirror(offered, matching, type_hash)
+                    wanted[key] = WantedMirror(
+                        offered, matching, type_hash, announced.lan, frozenset(writers)
+                    )
     return wanted, unmatched
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from cyclonedds.core import DDSException
+from cyclonedds.core import DDSException, Policy, Qos
 from cyclonedds.domain import DomainParticipant
 from cyclonedds.pub import DataWriter, Publisher
 
@@ -23,7 +23,7 @@ from tests.apps.samples import MAKERS, fingerprint
 def main() -> int:
     command = parser(__doc__ or "")
     command.add_argument("--count", type=int, default=0, help="of each topic")
-    command.add_argument("--script", default="", help="operations such as 'w1 w2 d1 u2 x3'")
+    command.add_argument("--script", default="", help="operations such as 'w1 w2 d1 u2 x3 s9 p7'")
     command.add_argument("--start", type=int, default=0, help="the first index")
     command.add_argument("--keys", type=int, default=1)
     command.add_argument("--size", type=int, default=16)
@@ -58,7 +58,7 @@ def main() -> int:
         sample = make(options.start + number, options.size, int(operation[1:]))
         for name, writer in writers.items():
             now_ns = time.time_ns()
-            perform(writer, operation[0], sample, now_ns)
+            perform(writer, operation[0], int(operation[1:]), sample, now_ns)
             if not options.quiet:
                 report(
                     event="written",
@@ -90,7 +90,7 @@ def wait_for_readers(
     return True
 
 
-def perform(writer: DataWriter[Any], operation: str, sample: Any, now_ns: int) -> None:
+def perform(writer: DataWriter[Any], operation: str, number: int, sample: Any, now_ns: int) -> None:
     if operation == "w":
         writer.write(sample, now_ns)
     elif operation == "d":
@@ -99,8 +99,12 @@ def perform(writer: DataWriter[Any], operation: str, sample: Any, now_ns: int) -
         writer.unregister_instance(sample, now_ns)
     elif operation == "x":
         writer.write_dispose(sample, now_ns)
+    elif operation == "s":
+        writer.set_qos(Qos(Policy.OwnershipStrength(number)))
+    elif operation == "p":
+        writer.set_qos(Qos(Policy.Userdata(str(number).encode())))
     else:
-        raise SystemExit(f"unknown operation {operation!r}: use w, d, u or x and a key number")
+        raise SystemExit(f"unknown operation {operation!r}: use w, d, u, x, s or p and a number")
 
 
 def report_incompatible(writers: dict[str, DataWriter[Any]]) -> None:

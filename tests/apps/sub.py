@@ -38,6 +38,7 @@ def main() -> int:
     command = parser(__doc__ or "")
     command.add_argument("--count", type=int, default=0, help="leave after so many samples")
     command.add_argument("--seconds", type=float, default=0.0, help="leave after so long")
+    command.add_argument("--pause-ms", type=float, default=0.0, help="after each single sample")
     options = command.parse_args()
     stopping = stop_on_signal()
 
@@ -60,8 +61,9 @@ def main() -> int:
     while not stopping.is_set() and time.monotonic() < end:
         waitset.wait(duration(milliseconds=50))
         for name, reader in readers.items():
-            for sample in reader.take(N=500):
+            for sample in reader.take(N=1 if options.pause_ms else 500):
                 received += report_sample(name, sample)
+                stopping.wait(options.pause_ms / 1e3)
             report_changes(name, reader, seen)
         if options.count and received >= options.count:
             break

@@ -1,0 +1,140 @@
+"""Publishers that leave, change or outlive their samples: everything they did reaches the other
+LANs, in order, and nothing stays behind.
+"""
+
+from __future__ import annotations
+
+from tests.e2e.traffic import Record, assert_same_order, indices, of, publish, subscribe
+from tests.lab.fabric import Fabric
+from tests.lab.process import Process, wait_until
+
+
+def states(process: Process) -> list[Record]:
+    """Each change of an instance's state, also those that came with a sample."""
+    return [r for r in process.records() if r.get("state") in ("disposed", "no_writers")]
+
+
+def disposed_keys(process: Process) -> set[int]:
+    return {record["key"] for record in states(process) if record["state"] == "disposed"}
+
+
+def test_what_a_publisher_did_before_it_left_arrives(fabric: Fabric) -> None:
+    """Its writer disposes its instances as it is deleted: the last thing it does."""
+    for attempt in range(8):
+        topic = f"leaving/{attempt}"
+        subscriber = subscribe(fabric, "b", topic, "--type=keyed")
+        publisher = publish(fabric, "a", topic, "--type=keyed", "--keys=5", "--count=40")
+        publisher.wait_for_success(40.0)
+        subscriber.wait_for_line(f'"writers", "topic": "{topic}", "count": 0', 10.0)
+        wait_until(lambda s=subscriber: len(indices(s)) == 40, 5.0, "every sample")  # type: ignore[misc]
+        subscriber.terminate()
+        assert sorted(indices(subscriber)) == list(range(40))
+        assert disposed_keys(subscriber) == set(range(5)), attempt
+
+
+def test_a_publisher_that_is_there_for_a_moment_only(fabric: Fabric) -> None:
+    """One after the other, each writes as soon as it sees a reader, and leaves at once."""
+    subscriber = subscribe(fabric, "b", "moments")
+    for start in range(0, 100, 10):
+        publisher = publish(fabric, "a", "moments", "--count=10", f"--start={start}")
+        publisher.wait_for_success(40.0)
+    wait_until(lambda: len(indices(subscriber)) >= 100, 5.0, "every sample")
+    subscriber.terminate()
+    assert_same_order(list(range(100)), indices(subscriber))
+
+
+def test_a_writer_changes_its_user_data(fabric: Fabric) -> None:
+    operations = [f"p{n}" if n % 40 == 20 else "w0" for n in range(400)]
+    subscribers = [subscribe(fabric, lan, "changing", "--type=keyed") for lan in ("b", "c")]
+    publisher = publish(
+        fabric,
+        *("a", "changing", "--type=keyed", "--rate=200", "--stay-s=1", "--keep-instances"),
+        f"--script={' '.join(operations)}",
+    )
+    publisher.wait_for_success(40.0)
+    written = [r["index"] for r in of(publisher, "written") if r["operation"] == "w0"]
+    for subscriber in subscribers:
+        subscriber.wait_for_line(f'"index": {written[-1]},', 5.0)
+        subscriber.terminate()
+        got = indices(subscriber)
+        assert_same_order(written[written.index(got[0]) :], got)
+        assert got[0] <= 60  # the publisher waits for one LAN only
+        # One writer all the time, as in one LAN.
+        assert {r["count"] for r in of(subscriber, "writers")} <= {0, 1}
+
+
+def test_a_writer_changes_its_strength(fabric: Fabric) -> None:
+    """Down and up again around another LAN's constant strength."""
+    subscriber = subscribe(fabric, "c", "strength", "--type=keyed", "--exclusive")
+    steady = publish(
+        fabric,
+        *("a", "strength", "--type=keyed", "--strength=5", "--rate=100", "--count=3000"),
+        *("--start=100000", "--stay-s=-1"),
+    )
+    subscriber.wait_for_line('"index": 100010', 20.0)
+    operations = ["w0"] * 100 + ["s1"] + ["w0"] * 200 + ["s9"] + ["w0"] * 100
+    changing = publish(
+        fabric,
+        *("b", "strength", "--type=keyed", "--strength=9", "--rate=100", "--stay-s=-1"),
+        f"--script={' '.join(operations)}",
+    )
+    changing.wait_for_line('"done"', 40.0)
+    subscriber.wait_for_line(f'"index": {len(operations) - 1},', 5.0)
+    for process in (steady, changing, subscriber):
+        process.terminate()
+    got = indices(subscriber)
+    own = [index for index in got if index < 100000]
+    strong = [index for index in own if index < 100]
+    weak = [index for index in own if 150 < index < 300]
+    again = [index for index in own if index > 350]
+    assert len(strong) > 90
+    assert weak == []
+    assert again == list(range(351, len(operations)))
+
+
+def test_expired_samples_are_not_delivered_late(own_fabric: Fabric) -> None:
+    """What waited behind a broken link for longer than it lives is dropped, the rest arrives."""
+    fabric = own_fabric
+    subscriber = subscribe(fabric, "b", "expiring")
+    publisher = publish(
+        fabric, "a", "expiring", "--lifespan-ms=600", "--rate=100", "--count=900", "--stay-s=-1"
+    )
+    subscriber.wait_for_line('"index": 100,', 30.0)
+    fabric.lab.cut("b")
+    publisher.wait_for_line('"index": 500,', 20.0)
+    fabric.lab.heal("b")
+    subscriber.wait_for_line('"index": 899,', 30.0)
+    publisher.terminate()
+    subscriber.terminate()
+    got = indices(subscriber)
+    assert got == sorted(set(got))
+    assert set(range(700, 900)) <= set(got)
+    late = [
+        record["index"]
+        for record in of(subscriber, "sample")
+        if record["received"] - record["timestamp"] > 700_000_000
+    ]
+    assert late == []
+    assert len(got) < 700
+
+
+def test_a_sample_too_large_to_travel_stops_nothing(fabric: Fabric) -> None:
+    subscriber = subscribe(fabric, "b", "too_large", "--count=10")
+    big = publish(fabric, "a", "too_large", "--size=68000000", "--count=1", "--stay-s=2")
+    big.wait_for_success(60.0)
+    small = publish(fabric, "a", "too_large", "--count=10", "--start=10", "--stay-s=1")
+    small.wait_for_success(30.0)
+    subscriber.wait_for_success(20.0)
+    assert indices(subscriber) == list(range(10, 20))
+    told = [line for line in fabric.edge("a").lines() if "too large to travel" in line]
+    assert len(told) == 1
+
+
+def test_a_reader_of_ours_never_holds_a_publisher_that_has_nobody(fabric: Fabric) -> None:
+    """With the last subscriber gone the edge's reader goes too."""
+    subscriber = subscribe(fabric, "b", "nobody", "--count=5")
+    publisher = publish(fabric, "a", "nobody", "--count=5", "--stay-s=-1")
+    subscriber.wait_for_success(20.0)
+    edge = fabric.edge("a")
+    edge.wait_for_line("reads no longer.*topic=nobody", 5.0)
+    publisher.terminate()
