@@ -30,6 +30,10 @@ from gateway.tunnel.messages import Ack, Subscribe, Unsubscribe
 
 _log = get_logger("edge.ingress")
 
+_FEWEST_SAMPLES = 64
+_MOST_KNOWN_SIZES = 10_000
+_LINGER_S = 5.0
+"""How long the reader of a profile without writers waits at most for DDS to say that they left."""
 _ADOPTION_S = 5.0
 """How long a subscriber that was handed over to the successor of its stream has to confirm it."""
 
@@ -83,6 +87,7 @@ class Ingress:
         self._shown_topics: set[str] = set()
         self._ready: dict[int, Outflow] = {}
         self._next_stream = 1
+        self._sample_sizes: dict[tuple[str, str], int] = {}
         self._view = FabricView()
         self._is_pump_scheduled = False
         self._is_stopping = False
@@ -116,6 +121,8 @@ class Ingress:
                 continue
             if outflow.forward(now_s):
                 can_go_on = True
+            elif outflow.is_flooded and isinstance(outflow.source, ReaderSource):
+                self._collect(number, outflow.source.reader)
             else:
                 del self._ready[number]
                 if isinstance(outflow.source, ReplaySource):
@@ -334,7 +341,6 @@ class Ingress:
         topic_type = self._types.topic_type(profile.type_name, type_hash, profile.keyed)
         if topic_type is None:
             return None
-        limits = self._limits
         try:
             feed = Feed(
                 topic,
@@ -344,8 +350,7 @@ class Ingress:
                 self._discovery,
                 self._feeds,
                 self._readers,
-                most_samples=limits.reader_samples,
-                most_bytes=limits.reader_bytes,
+                most_samples=self._room_for(topic, profile),
             )
         except DdsError as error:
             _log.warning("cannot read this topic", topic=topic, why=str(error))
@@ -359,6 +364,21 @@ class Ingress:
         self._feeds[feed.key] = feed
         _log.info("reads from the LAN", topic=topic, profile=profile.id, stream=outflow.key.number)
         return outflow
+
+    def _room_for(self, topic: str, profile: Profile) -> int:
+        """Samples a reader may hold. DDS bounds it by samples, memory is made of bytes: how large
+        the samples of a topic are is known from the last time it was read."""
+        limits = self._limits
+        size = self._sample_sizes.get((topic, profile.type_name), 1)
+        return max(_FEWEST_SAMPLES, min(limits.reader_samples, limits.reader_bytes // size))
+
+    def _learn_size(self, outflow: Outflow) -> None:
+        if outflow.average_size:
+            key = (outflow.topic, outflow.profile.type_name)
+            self._sample_sizes.pop(key, None)
+            self._sample_sizes[key] = outflow.average_size
+            if len(self._sample_sizes) > _MOST_KNOWN_SIZES:
+                del self._sample_sizes[next(iter(self._sample_sizes))]
 
     def _open_replay(self, live: Outflow, edge: str, incarnation: int) -> int:
         assert live.history is not None
@@ -417,6 +437,7 @@ class Ingress:
             del self._live[key]
             self._lingering.pop(key, None)
             self._feeds.pop(key).source.close()
+            self._learn_size(outflow)
             _log.info("reads no longer", topic=outflow.topic, profile=outflow.profile_id)
 
     def close(self) -> None:
