@@ -5,7 +5,6 @@ meant, and what the writers have become. Made by ingress.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import replace
 
 from edge_broker.dds.discovery import Discovery
 from edge_broker.dds.domain import LanDomain, Port
@@ -30,24 +29,20 @@ class Feed:
         readers: dict[int, Feed],
         *,
         most_samples: int,
-        most_bytes: int,
     ) -> None:
-        """`live` are the profiles that have a feed; `readers` is kept up to date with the readers
-        of this one. Raises DdsError when DDS refuses the reader."""
+        """`live` are the profiles that have a feed; `readers` is kept up to date with the reader of
+        this one. Raises DdsError when DDS refuses the reader."""
         self.key: ProfileKey = (topic, profile.id)
-        self._topic = topic
-        self._offered = profile.qos
-        self._type = topic_type
         self._domain = domain
         self._discovery = discovery
         self._live = live
         self._readers = readers
+        reader = domain.create_reader(topic, topic_type, profile.qos, most_samples)
+        readers[reader.ref] = self
         self.source = ReaderSource(
-            self._open_reader,
+            reader,
             self._close_reader,
             self._is_accepted,
-            most_samples=most_samples,
-            most_bytes=most_bytes,
             with_instances=profile.qos.durability is not Durability.VOLATILE,
         )
 
@@ -71,14 +66,6 @@ class Feed:
         """Profiles of the writers that match the reader now; None: of one not known yet."""
         matched = matched_writers(self.source.reader.ref)
         return {self._discovery.profile_of_writer(handle) for handle in matched}
-
-    def _open_reader(self, most_samples: int, with_history: bool) -> Port:
-        offered = self._offered
-        if not with_history:
-            offered = replace(offered, durability=Durability.VOLATILE)
-        reader = self._domain.create_reader(self._topic, self._type, offered, most_samples)
-        self._readers[reader.ref] = self
-        return reader
 
     def _close_reader(self, reader: Port) -> None:
         del self._readers[reader.ref]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from edge_broker.dds.discovery import Discovery
-from edge_broker.dds.domain import LanDomain
+from edge_broker.dds.domain import LanDomain, Port
 from edge_broker.feed import Feed
 from edge_broker.history import HistoryCache
 from edge_broker.links import Links
@@ -30,6 +30,7 @@ from gateway.tunnel.messages import Ack, Subscribe, Unsubscribe
 
 _log = get_logger("edge.ingress")
 
+_COLLECT_S = 0.002
 _FEWEST_SAMPLES = 64
 _MOST_KNOWN_SIZES = 10_000
 _LINGER_S = 5.0
@@ -88,6 +89,8 @@ class Ingress:
         self._ready: dict[int, Outflow] = {}
         self._next_stream = 1
         self._sample_sizes: dict[tuple[str, str], int] = {}
+        self._collecting: set[int] = set()
+        """Streams whose flood is let come together."""
         self._view = FabricView()
         self._is_pump_scheduled = False
         self._is_stopping = False
@@ -117,7 +120,7 @@ class Ingress:
         now_s = self._clock()
         can_go_on = False
         for number, outflow in list(self._ready.items()):
-            if outflow.is_blocked():
+            if number in self._collecting or outflow.is_blocked():
                 continue
             if outflow.forward(now_s):
                 can_go_on = True
@@ -132,6 +135,20 @@ class Ingress:
             self.wake()
         else:
             self._domain.wait_again()
+
+    def _collect(self, number: int, reader: Port) -> None:
+        """Lets the samples of a flood come together for a moment: small batches would cost every
+        stage behind this one more than the wait. A trickle is never made to wait."""
+        self._collecting.add(number)
+        self._domain.ignore_reader(reader)
+        asyncio.get_running_loop().call_later(_COLLECT_S, self._end_collecting, number, reader)
+
+    def _end_collecting(self, number: int, reader: Port) -> None:
+        self._collecting.discard(number)
+        if number in self._ready:
+            self._pump()
+        if number not in self._collecting and reader.ref in self._readers:
+            self._domain.heed_reader(reader)
 
     # ------------------------------------------------------------ messages
 

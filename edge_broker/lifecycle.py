@@ -5,7 +5,7 @@ the reader's type for a key; called by ingress for every take.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -106,14 +106,6 @@ class Translator:
         if len(accepted) == 1:
             _sort(columns)
         return columns
-
-    def start_over(self, known: Iterable[SampleInfo]) -> None:
-        """What comes next is from another reader, which counts rebirths of its own; these samples
-        of it were translated already, when its predecessor handed them out."""
-        self._generations.clear()
-        for info in known:
-            if info.instance_state == ALIVE:
-                self._remember(info.instance_handle, info, is_dead=False)
 
     def _translate_lifecycle(self, taken: Sequence[tuple[bytes, SampleInfo]]) -> Columns:
         following: dict[int, SampleInfo] = {}

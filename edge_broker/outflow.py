@@ -21,6 +21,7 @@ _log = get_logger("edge.outflow")
 MOST_SAMPLE_BYTES = MAX_FRAME_BYTES - (1 << 18)
 """A sample needs a frame, and a frame needs room for the names of those it goes to."""
 _FIRST_TAKE = 32
+_FLOOD_SAMPLES = 64
 _TAKE_BYTES = 1 << 20
 """One take aims at so many bytes: several batches, and still a short turn on the loop."""
 _CLOSE_AGAIN_S = 1.0
@@ -59,6 +60,10 @@ class Outflow:
         self._links = links
         self._batch_samples = batch_samples
         self._batch_bytes = batch_bytes
+        self.is_flooded = False
+        """Samples come faster than they are taken one by one."""
+        self.average_size = 0
+        """Bytes of a sample, lately; 0: none came yet."""
         self._take = _FIRST_TAKE
         self._plan: list[tuple[RouterLink, tuple[str, ...]]] = []
         self._plan_generation = -1
@@ -154,6 +159,7 @@ class Outflow:
         """Takes once from the source and sends it on; True when there may be more."""
         columns, has_more = self.source.take(self._take)
         count = len(columns.samples)
+        self.is_flooded = count >= _FLOOD_SAMPLES
         if count == 0:
             return has_more
         sizes = list(map(len, columns.samples))
@@ -168,6 +174,7 @@ class Outflow:
             self.history.add(columns)
         for start, end in split(sizes, self._batch_samples, self._batch_bytes):
             self._send(columns, sizes, start, end, now_s)
+        self.average_size = size // count
         self._samples_in.inc(count)
         self._bytes_in.inc(size)
         return has_more

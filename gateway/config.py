@@ -257,7 +257,7 @@ class Ingress(Group):
     """How an edge reads from DDS."""
 
     reader_samples: int = Field(
-        default=16_384,
+        default=8192,
         ge=64,
         le=1_048_576,
         description="Samples a DDS reader of the edge holds before it pushes back on a reliable "
@@ -267,8 +267,9 @@ class Ingress(Group):
     reader_bytes: int = Field(
         default=64 * 1024 * 1024,
         ge=1_048_576,
-        description="Bytes a DDS reader of the edge holds, roughly: for large samples "
-        "`reader_samples` is lowered to fit. 64 MiB is some 100 ms of all a machine can carry.",
+        description="Bytes a DDS reader of the edge holds, roughly: for a topic whose samples were "
+        "seen to be large, `reader_samples` is lowered to fit when it is read again. 64 MiB is some "
+        "100 ms of all a machine can carry.",
     )
     history_bytes: int = Field(
         default=256 * 1024 * 1024,

@@ -146,6 +146,15 @@ class LanDomain:
             qos.mirror_writer(offered),
         )
 
+    def ignore_reader(self, reader: Port) -> None:
+        """Its data is no news until `heed_reader`, which tells what came meanwhile."""
+        if self._waiter is not None:
+            self._waiter.remove(reader.ref)
+
+    def heed_reader(self, reader: Port) -> None:
+        if self._waiter is not None:
+            self._waiter.add(reader.ref)
+
     def delete_reader(self, reader: Port) -> None:
         if self._waiter is not None:
             self._waiter.remove(reader.ref)

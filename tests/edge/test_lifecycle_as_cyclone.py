@@ -47,13 +47,7 @@ class Relay:
             DataReader(participant, topic, qos=QOS) for topic in (origin, mirror)
         ]
         port = Port(ingress._ref, ingress._ref, origin._ref, ("origin", "Keyed", None))
-        self._source = ReaderSource(
-            lambda most, with_history: port,
-            lambda reader: None,
-            lambda handle: True,
-            most_samples=1 << 20,
-            most_bytes=1 << 30,
-        )
+        self._source = ReaderSource(port, lambda reader: None, lambda handle: True)
         self.now = 0
         self.first_id = 0
 
