@@ -268,8 +268,8 @@ class Ingress(Group):
         default=64 * 1024 * 1024,
         ge=1_048_576,
         description="Bytes a DDS reader of the edge holds, roughly: for a topic whose samples were "
-        "seen to be large, `reader_samples` is lowered to fit when it is read again. 64 MiB is some "
-        "100 ms of all a machine can carry.",
+        "seen to be large, `reader_samples` is lowered to fit when it is read again. 64 MiB is "
+        "some 100 ms of all a machine can carry.",
     )
     history_bytes: int = Field(
         default=256 * 1024 * 1024,

@@ -1,4 +1,4 @@
-"""A reader source hands out what writers wrote, once and in order, and can be closed however full."""
+"""A reader source hands out what writers wrote, once and in order, however full it is closed."""
 
 from __future__ import annotations
 
