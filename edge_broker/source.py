@@ -17,9 +17,6 @@ _DRAIN_SAMPLES = 1024
 Entry = tuple[bytes, native.SampleInfo]
 """One taken sample."""
 
-Identity = tuple[int, int, int, int]
-"""Which sample it is, whichever reader has it: writer, instance, time and the hash of its data."""
-
 
 class Source(Protocol):
     """Where the samples of an outflow come from."""
