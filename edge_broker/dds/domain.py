@@ -29,12 +29,15 @@ from edge_broker.dds import native, qos
 from edge_broker.dds.types import TopicType
 from gateway.errors import DdsError
 from gateway.model import Qos
+from gateway.observe.logs import get_logger
+
+_log = get_logger("edge.dds")
 
 TAG_PREFIX = b"ddswan/"
 """User data of every ddswan participant starts so; their endpoints are nobody's application."""
 
-TopicKey = tuple[str, str, str | None]
-"""Topic name, type name, type hash."""
+TopicKey = tuple[str, str, str | None, str]
+"""Topic name, type name, type hash, topic data."""
 
 _DEFAULTS = (
     '<CycloneDDS><Domain Id="any"><Internal><Watermarks><WhcHigh>150 kB</WhcHigh></Watermarks>'
@@ -144,6 +147,7 @@ class LanDomain:
             qos.mirror_group(offered),
             native.create_writer,
             qos.mirror_writer(offered),
+            offered.topic_data,
         )
 
     def ignore_reader(self, reader: Port) -> None:
@@ -171,11 +175,12 @@ class LanDomain:
         group_qos: CycloneQos,
         create_endpoint: Callable[[int, int, int, str], int],
         endpoint_qos: CycloneQos,
+        topic_data: str = "",
     ) -> Port:
-        key = (topic, topic_type.name, topic_type.hash)
+        key = (topic, topic_type.name, topic_type.hash, topic_data)
         known = self._topics.get(key)
         if known is None:
-            ref = native.create_topic(self.participant._ref, topic, topic_type.support)
+            ref = self._create_topic(topic, topic_type, topic_data)
             known = self._topics[key] = Topic(ref)
         known.users += 1
         group = 0
@@ -188,6 +193,17 @@ class LanDomain:
             self._release(key)
             raise
         return Port(ref, group, known.ref, key)
+
+    def _create_topic(self, topic: str, topic_type: TopicType, topic_data: str) -> int:
+        create = native.create_topic
+        if topic_data:
+            try:
+                policy = CycloneQos(Policy.Topicdata(data=bytes.fromhex(topic_data)))
+                return create(self.participant._ref, topic, topic_type.support, _native(policy))
+            except DdsError:
+                # DDS knows one topic data for each topic of a participant: the first one stays.
+                _log.info("topic data is not carried, the topic has another", topic=topic)
+        return create(self.participant._ref, topic, topic_type.support)
 
     def _delete(self, port: Port) -> None:
         native.delete(port.group)

@@ -221,17 +221,25 @@ _TOPIC_WORDS = 256
 """A topic's structure is searched so far for the pointer to its name."""
 
 
-def create_topic(participant: int, name: str, support: object) -> int:
-    """A topic of any name. Cyclone DDS lets applications create only topics with printable ASCII
-    names, but others may be in the LAN: those are made under a stand-in name of equal length,
-    which is overwritten before any reader or writer announces it."""
+def create_topic(participant: int, name: str, support: object, qos: int | None = None) -> int:
+    """A topic of any name; `qos` is taken over and freed. Cyclone DDS lets applications create
+    only topics with printable ASCII names, but others may be in the LAN: those are made under a
+    stand-in name of equal length, which is overwritten before any endpoint announces it."""
+    try:
+        return _create_topic(participant, name, support, qos)
+    finally:
+        if qos is not None:
+            _delete_qos(qos)
+
+
+def _create_topic(participant: int, name: str, support: object, qos: int | None) -> int:
     if not name or "\0" in name or len(name.encode()) > _MOST_NAME_BYTES:
         raise DdsError(f"topic name {name[:40]!r} is empty, too long or has a NUL")
     is_usual = name.isascii() and not _REFUSED_IN_NAMES & set(name)
     if is_usual and name.isprintable() and " " not in name:
-        return _made_topic(_topic_create(participant, name, support, None, None), name)
+        return _made_topic(_topic_create(participant, name, support, qos, None), name)
     stand_in = _stand_in(name.encode())
-    topic = _made_topic(_topic_create(participant, stand_in.decode(), support, None, None), name)
+    topic = _made_topic(_topic_create(participant, stand_in.decode(), support, qos, None), name)
     try:
         _rename(topic, stand_in, name.encode())
     except DdsError:

@@ -46,7 +46,7 @@ class Relay:
         self._observers: list[DataReader[Any]] = [
             DataReader(participant, topic, qos=QOS) for topic in (origin, mirror)
         ]
-        port = Port(ingress._ref, ingress._ref, origin._ref, ("origin", "Keyed", None))
+        port = Port(ingress._ref, ingress._ref, origin._ref, ("origin", "Keyed", None, ""))
         self._source = ReaderSource(port, lambda reader: None, lambda handle: True)
         self.now = 0
         self.first_id = 0

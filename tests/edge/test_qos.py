@@ -4,6 +4,7 @@ and matched by ingress readers and by subscribers that ask for all a writer offe
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from itertools import count
@@ -19,12 +20,14 @@ from cyclonedds.core import Policy
 from cyclonedds.core import Qos as CycloneQos
 from cyclonedds.domain import DomainParticipant
 from cyclonedds.pub import DataWriter, Publisher
+from cyclonedds.qos import _CQos
 from cyclonedds.sub import DataReader, Subscriber
 from cyclonedds.topic import Topic
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edge_broker.dds import native, qos
+from edge_broker.dds.types import opaque
 from gateway.model import (
     INFINITE_NS,
     AccessScope,
@@ -303,3 +306,23 @@ def test_a_mirror_never_waits_and_never_disposes() -> None:
     assert Policy.Reliability.Reliable(max_blocking_time=0) in mirror
     assert Policy.WriterDataLifecycle(autodispose=False) in mirror
     assert Policy.IgnoreLocal.Participant in mirror
+
+
+def test_a_mirror_carries_topic_data(lan: Lan) -> None:
+    """Topic data is a policy of the topic; the writer announces it."""
+    name = f"topic-data-{time.monotonic_ns()}"
+    policy = int(_CQos.qos_to_cqos(CycloneQos(Policy.Topicdata(data=b"about it"))))
+    topic = native.create_topic(lan.near._ref, name, opaque("Told", keyed=False).support, policy)
+    group = native.create_publisher(lan.near._ref, int(_CQos.qos_to_cqos(CycloneQos())), name)
+    native.create_writer(group, topic, int(_CQos.qos_to_cqos(qos.mirror_writer(Qos()))), name)
+    found: list[Any] = []
+
+    def is_announced() -> bool:
+        reader = BuiltinDataReader(lan.far, BuiltinTopicDcpsPublication)
+        found[:] = [s.qos for s in reader.take(N=1000) if s.topic_name == name]
+        return bool(found)
+
+    until(is_announced)
+    assert qos.discovered(found[0]).topic_data == b"about it".hex()
+    native.delete(group)
+    native.delete(topic)

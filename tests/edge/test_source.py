@@ -33,7 +33,7 @@ class Reader:
             RELIABLE, Policy.History.KeepAll, Policy.ResourceLimits(max_samples=most_samples)
         )
         self._reader: DataReader[Any] | None = DataReader(participant, self._topic, qos=qos)
-        port = Port(self._reader._ref, self._reader._ref, self._topic._ref, ("", "", None))
+        port = Port(self._reader._ref, self._reader._ref, self._topic._ref, ("", "", None, ""))
         self.source = ReaderSource(port, self._delete, lambda handle: True)
 
     def _delete(self, port: Port) -> None:
