@@ -90,7 +90,7 @@ class Ingress:
         self._next_stream = 1
         self._sample_sizes: dict[tuple[str, str], int] = {}
         self._collecting: set[int] = set()
-        """Streams whose flood is let come together."""
+        """Readers whose flood is let come together."""
         self._view = FabricView()
         self._is_pump_scheduled = False
         self._is_stopping = False
@@ -120,12 +120,12 @@ class Ingress:
         now_s = self._clock()
         can_go_on = False
         for number, outflow in list(self._ready.items()):
-            if number in self._collecting or outflow.is_blocked():
+            if self._is_collecting(outflow) or outflow.is_blocked():
                 continue
             if outflow.forward(now_s):
                 can_go_on = True
             elif outflow.is_flooded and isinstance(outflow.source, ReaderSource):
-                self._collect(number, outflow.source.reader)
+                self._collect(outflow.source.reader)
             else:
                 del self._ready[number]
                 if isinstance(outflow.source, ReplaySource):
@@ -136,18 +136,21 @@ class Ingress:
         else:
             self._domain.wait_again()
 
-    def _collect(self, number: int, reader: Port) -> None:
+    def _is_collecting(self, outflow: Outflow) -> bool:
+        source = outflow.source
+        return isinstance(source, ReaderSource) and source.reader.ref in self._collecting
+
+    def _collect(self, reader: Port) -> None:
         """Lets the samples of a flood come together for a moment: small batches would cost every
         stage behind this one more than the wait. A trickle is never made to wait."""
-        self._collecting.add(number)
+        self._collecting.add(reader.ref)
         self._domain.ignore_reader(reader)
-        asyncio.get_running_loop().call_later(_COLLECT_S, self._end_collecting, number, reader)
+        asyncio.get_running_loop().call_later(_COLLECT_S, self._end_collecting, reader)
 
-    def _end_collecting(self, number: int, reader: Port) -> None:
-        self._collecting.discard(number)
-        if number in self._ready:
-            self._pump()
-        if number not in self._collecting and reader.ref in self._readers:
+    def _end_collecting(self, reader: Port) -> None:
+        self._collecting.discard(reader.ref)
+        self._pump()
+        if reader.ref not in self._collecting and reader.ref in self._readers:
             self._domain.heed_reader(reader)
 
     # ------------------------------------------------------------ messages
