@@ -140,6 +140,7 @@ class Edge:
                 reader_samples=config.ingress.reader_samples,
                 reader_bytes=config.ingress.reader_bytes,
                 history_bytes=config.ingress.history_bytes,
+                outage_bytes=config.ingress.outage_bytes,
                 laggard_timeout_s=stream.laggard_timeout_s,
             ),
             self._metrics,

@@ -32,6 +32,9 @@ _log = get_logger("edge.ingress")
 
 _COLLECT_S = 0.002
 _FEWEST_SAMPLES = 64
+_STALL_LIMIT_S = 8.0
+"""A full reader stops the reception of its whole DDS domain, and after 10 s of silence the edge
+would take all applications of its LAN for dead."""
 _MOST_KNOWN_SIZES = 10_000
 _LINGER_S = 5.0
 """How long the reader of a profile without writers waits at most for DDS to say that they left."""
@@ -49,6 +52,7 @@ class IngressLimits:
     reader_samples: int
     reader_bytes: int
     history_bytes: int
+    outage_bytes: int
     laggard_timeout_s: float
 
 
@@ -88,6 +92,8 @@ class Ingress:
         self._shown_topics: set[str] = set()
         self._ready: dict[int, Outflow] = {}
         self._next_stream = 1
+        self._kept_beyond_bytes = 0
+        """What outages have made streams keep beyond their windows."""
         self._sample_sizes: dict[tuple[str, str], int] = {}
         self._collecting: set[int] = set()
         """Readers whose flood is let come together."""
@@ -120,7 +126,7 @@ class Ingress:
         now_s = self._clock()
         can_go_on = False
         for number, outflow in list(self._ready.items()):
-            if self._is_collecting(outflow) or outflow.is_blocked():
+            if self._is_collecting(outflow) or outflow.is_blocked(now_s):
                 continue
             if outflow.forward(now_s):
                 can_go_on = True
@@ -224,7 +230,7 @@ class Ingress:
             outflow.reopen(edge, incarnation)
             outflow.resend(now_s)
         else:
-            outflow.stream.on_ack(edge, incarnation, message.cumulative, message.ranges, now_s)
+            outflow.on_ack(edge, incarnation, message.cumulative, message.ranges, now_s)
             if message.ranges:
                 outflow.resend(now_s)
         self.wake()
@@ -281,20 +287,15 @@ class Ingress:
     def tick(self) -> None:
         """What time brings: resends, ends, laggards."""
         now_s = self._clock()
+        window_bytes = self._limits.window_bytes
+        self._kept_beyond_bytes = sum(
+            max(0, outflow.stream.kept_bytes - window_bytes) for outflow in self._streams.values()
+        )
         for outflow in list(self._streams.values()):
             outflow.resend(now_s)
             outflow.announce_end(now_s)
-            for edge in outflow.stream.laggards(now_s, self._limits.laggard_timeout_s):
-                _log.warning(
-                    "a LAN acknowledges nothing and holds up the others: it is left behind and "
-                    "joins again when it answers",
-                    topic=outflow.topic,
-                    edge=edge,
-                )
-                self._metrics.samples_dropped.labels(
-                    topic=self._metrics.topic_label(outflow.topic), reason="laggard"
-                ).inc()
-                self._drop_subscriber(outflow, edge)
+            for edge in self._laggards(outflow, now_s):
+                self._leave_behind(outflow, edge)
             self._settle(outflow)
         for (number, edge), until_s in list(self._adopted.items()):
             if now_s > until_s:
@@ -306,6 +307,30 @@ class Ingress:
         if self._is_stopping and not any(outflow.plan() for outflow in self._streams.values()):
             self.drained.set()
         self.wake()
+
+    def _laggards(self, outflow: Outflow, now_s: float) -> list[str]:
+        """Subscribers not to wait for any longer: those that hold up others, and all of a stream
+        that is cut off for so long that its full reader would cost the edge its LAN."""
+        is_at_end = outflow.is_blocked(now_s) and not outflow.stream.has_room
+        if is_at_end and now_s - outflow.progress_s > min(
+            self._limits.laggard_timeout_s, _STALL_LIMIT_S
+        ):
+            return list(outflow.stream.destinations)
+        return outflow.stream.laggards(now_s, self._limits.laggard_timeout_s)
+
+    def _leave_behind(self, outflow: Outflow, edge: str) -> None:
+        missing = outflow.stream.next_number - 1 - outflow.stream.acknowledged(edge)
+        _log.warning(
+            "a LAN acknowledges nothing and holds up others: it is left behind, and joins again "
+            "when it answers",
+            topic=outflow.topic,
+            edge=edge,
+            samples=missing,
+        )
+        self._metrics.samples_dropped.labels(
+            topic=self._metrics.topic_label(outflow.topic), reason="laggard"
+        ).inc(missing)
+        self._drop_subscriber(outflow, edge)
 
     def stop(self) -> None:
         """The edge leaves: every stream ends with what its reader still has. `drained` tells when
@@ -422,6 +447,7 @@ class Ingress:
             window_bytes=self._limits.window_bytes,
             batch_samples=self._limits.batch_samples,
             batch_bytes=self._limits.batch_bytes,
+            may_keep_more=lambda: self._kept_beyond_bytes < self._limits.outage_bytes,
         )
         self._streams[key.number] = outflow
         return outflow
@@ -495,7 +521,7 @@ class Ingress:
                 "samples": outflow.stream.next_number - 1,
                 "subscribers": sorted(outflow.stream.subscribers),
                 "state": outflow.state,
-                "blocked": outflow.is_blocked(),
+                "blocked": not outflow.stream.has_room,
                 "replay": isinstance(outflow.source, ReplaySource),
             }
             for outflow in self._streams.values()

@@ -4,11 +4,13 @@ numbers its samples, and who gets them over which link. Called by ingress, which
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from edge_broker.history import HistoryCache
 from edge_broker.lifecycle import Columns, split
 from edge_broker.links import Links
 from edge_broker.source import Source
-from gateway.model import Profile, Reliability
+from gateway.model import INFINITE_NS, Liveliness, Profile, Reliability
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.tunnel import messages
@@ -22,6 +24,8 @@ MOST_SAMPLE_BYTES = MAX_FRAME_BYTES - (1 << 18)
 """A sample needs a frame, and a frame needs room for the names of those it goes to."""
 _FIRST_TAKE = 32
 _FLOOD_SAMPLES = 64
+_OUTAGE_AFTER_S = 0.5
+"""A stream nobody acknowledges for that long is not slow, it is cut off."""
 _TAKE_BYTES = 1 << 20
 """One take aims at so many bytes: several batches, and still a short turn on the loop."""
 _CLOSE_AGAIN_S = 1.0
@@ -43,6 +47,7 @@ class Outflow:
         window_bytes: int,
         batch_samples: int,
         batch_bytes: int,
+        may_keep_more: Callable[[], bool],
         history: HistoryCache | None = None,
     ) -> None:
         self.key = key
@@ -60,6 +65,9 @@ class Outflow:
         self._links = links
         self._batch_samples = batch_samples
         self._batch_bytes = batch_bytes
+        self._may_keep_more = may_keep_more
+        self.progress_s = 0.0
+        """When a subscriber last acknowledged anything, or began to owe it."""
         self.is_flooded = False
         """Samples come faster than they are taken one by one."""
         self.average_size = 0
@@ -70,6 +78,7 @@ class Outflow:
         self._ways: dict[str, tuple[RouterLink, int] | None] = {}
         self._unfinished: set[str] = set()
         self._close_due_s = 0.0
+        self._life_due_s = 0.0
         self._is_too_large_told = False
         label = metrics.topic_label(topic)
         self._samples_in = metrics.samples_in.labels(topic=label)
@@ -87,13 +96,28 @@ class Outflow:
     def state(self) -> str:
         if self.is_ending:
             return "ending"
-        return "blocked" if self.is_blocked() else "open"
+        return "open" if self.stream.has_room else "blocked"
 
-    def is_blocked(self) -> bool:
-        """Whether taking must wait: for acknowledgements, or for a link to drain."""
-        if not self.stream.has_room:
+    def is_blocked(self, now_s: float) -> bool:
+        """Whether taking must wait: for acknowledgements, or for a link to drain. During an outage
+        it need not, as long as memory lasts: the reader must not fill, because a full reader
+        holds up the whole DDS domain of this edge."""
+        if not self.stream.has_room and not (
+            now_s - self.progress_s > _OUTAGE_AFTER_S and self._may_keep_more()
+        ):
             return True
         return any(link.is_congested for link, _ in self.plan())
+
+    def on_ack(
+        self,
+        edge: str,
+        incarnation: int,
+        cumulative: int,
+        ranges: Sequence[tuple[int, int]],
+        now_s: float,
+    ) -> None:
+        if self.stream.on_ack(edge, incarnation, cumulative, ranges, now_s):
+            self.progress_s = now_s
 
     def plan(self) -> list[tuple[RouterLink, tuple[str, ...]]]:
         """Which subscribers are reached over which link now."""
@@ -218,6 +242,8 @@ class Outflow:
             frame = encode_batch(
                 self.key, (), stream.next_number, timestamps, samples, kinds, sizes
             )
+        if not stream.kept_bytes:
+            self.progress_s = now_s
         stream.record(end - start, frame, now_s)
         self._batches.inc()
 
@@ -234,6 +260,18 @@ class Outflow:
             self.stream.end()
             self._unfinished = set(self.stream.destinations)
             self._close_due_s = 0.0
+
+    def announce_life(self, now_s: float) -> bool:
+        """Whether it is time to say that a writer with manual liveliness lives."""
+        qos = self.profile.qos
+        if (
+            qos.liveliness is Liveliness.AUTOMATIC
+            or qos.liveliness_lease_ns >= INFINITE_NS
+            or now_s < self._life_due_s
+        ):
+            return False
+        self._life_due_s = now_s + qos.liveliness_lease_ns / 3e9
+        return True
 
     def finished(self, edge: str) -> None:
         """This subscriber has everything it wants and expects nothing more."""

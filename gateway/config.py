@@ -271,6 +271,13 @@ class Ingress(Group):
         "seen to be large, `reader_samples` is lowered to fit when it is read again. 64 MiB is "
         "some 100 ms of all a machine can carry.",
     )
+    outage_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=0,
+        description="Bytes an edge keeps, for all its reliable streams together and beyond their "
+        "windows, while subscribing LANs are cut off. After that reliable writers are held back. "
+        "256 MiB bridge half a minute of 8 MiB/s.",
+    )
     history_bytes: int = Field(
         default=256 * 1024 * 1024,
         ge=65_536,
