@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from tests.e2e.traffic import assert_same_samples, indices, publish, subscribe
 from tests.lab.fabric import Fabric, edge_of
+from tests.lab.namespaces import Lab
 from tests.lab.process import Process, wait_until
 
 FLOW = ("--rate=200", "--size=200", "--stay-s=-1")
@@ -66,6 +67,28 @@ def test_the_link_of_a_lan_is_cut_and_healed(own_fabric: Fabric) -> None:
             f"samples flow again after {lan} was cut off",
         )
     assert_all_arrives(publisher, subscriber, 60.0)
+
+
+def test_an_outage_longer_than_the_window_stops_no_other_topic() -> None:
+    """A full DDS reader would stop all reception of its LAN's edge: an outage is bridged in memory
+    before it comes to that."""
+    settings = {"DDSWAN_STREAM_WINDOW_BYTES": "65536", "DDSWAN_INGRESS_READER_SAMPLES": "64"}
+    with Lab("a", "b", "c") as lab, Fabric(lab, ["a", "b", "c"], settings=settings) as fabric:
+        publisher, subscriber = flow(fabric, "outage", 2400)
+        other_subscriber = subscribe(fabric, "c", "other", "--count=2400")
+        other_publisher = publish(fabric, "a", "other", "--count=2400", *FLOW)
+        other_subscriber.wait_for_line('"index": 10,', 30.0)
+        lab.cut("b")
+        seen = len(indices(subscriber))
+        # Far beyond the window and the reader together.
+        publisher.wait_for_line(f'"index": {seen + 1000},', 20.0)
+        other_seen = len(indices(other_subscriber))
+        wait_until(
+            lambda: len(indices(other_subscriber)) > other_seen + 200, 5.0, "the other topic flows"
+        )
+        lab.heal("b")
+        assert_all_arrives(publisher, subscriber, 60.0)
+        assert_all_arrives(other_publisher, other_subscriber, 30.0)
 
 
 def test_zookeeper_is_killed_while_samples_flow(own_fabric: Fabric) -> None:
