@@ -258,7 +258,7 @@ class ZooKeeper:
 
     async def _call(self, operation: str, path: str, issue: Callable[[Any], Any]) -> Any:
         async with self._window:
-            if self._state is not SessionState.CONNECTED:
+            if self._client is None or self._state is not SessionState.CONNECTED:
                 raise CoordinationLost(f"ZooKeeper at {self.hosts} is {self._state}")
             loop = asyncio.get_running_loop()
             answer: asyncio.Future[Any] = loop.create_future()

@@ -110,12 +110,13 @@ def ddsperf(fabric: Fabric, options: Options, way: Way, size: int, rate_hz: floa
     with Meter(None if way.is_plain else fabric, applications) as meter:
         publisher.wait_for_success(lasts_s + 20.0)
         code = subscriber.wait(30.0)
-    return reception(subscriber, code, until) | {"processes": meter.used(total_of(subscriber))}
+    return reception(subscriber, code, until, options) | {"processes": meter.used(total_of(subscriber))}
 
 
-def reception(subscriber: Process, code: int, until: float) -> Result:
+def reception(subscriber: Process, code: int, until: float, options: Options) -> Result:
     """The sustained rate: from a second and a half after the first sample to the publisher's end.
-    A buffer that fills at the start and drains at the end is outside."""
+    A buffer that fills at the start and drains at the end is outside. A smoke test takes what
+    there is."""
     rows = [
         (float(words[1]), int(words[words.index("total") + 1]), int(words[words.index("lost") + 1]))
         for words in (line.split() for line in subscriber.lines())
@@ -123,6 +124,8 @@ def reception(subscriber: Process, code: int, until: float) -> Result:
     ]
     first = next((moment for moment, total, _ in rows if total > 0), float("inf"))
     window = [row for row in rows if first + 0.5 <= row[0] <= until]
+    if len(window) < 2 and options.is_quick:
+        window = rows
     if len(window) < 2:
         raise ProcessFailed(
             f"too few seconds with samples; is the machine busy?\n{subscriber.tail()}"
