@@ -36,6 +36,7 @@ from gateway.process_tuning import tune_process
 from gateway.tunnel.frames import Batch, Frame, Peer
 from gateway.tunnel.messages import (
     Ack,
+    Alive,
     Close,
     Hello,
     Message,
@@ -240,6 +241,8 @@ class Edge:
                 self._egress.on_open(message)
             case Close():
                 self._egress.on_close(message)
+            case Alive():
+                self._egress.on_alive(message)
             case Refused():
                 self._egress.on_refused(message)
             case Subscribe():

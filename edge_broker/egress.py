@@ -21,7 +21,7 @@ from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.demand import MirrorKey, WantedMirror
 from gateway.tunnel import messages
 from gateway.tunnel.frames import Batch, Peer, StreamKey
-from gateway.tunnel.messages import Close, Open, Refused
+from gateway.tunnel.messages import Alive, Close, Open, Refused
 
 _log = get_logger("edge.egress")
 
@@ -152,6 +152,12 @@ class Egress:
             mirror.ask_again()
         else:
             self._release_those_after(message.stream)
+
+    def on_alive(self, message: Alive) -> None:
+        """The writer of this stream, whose liveliness is manual, has said that it lives."""
+        found = self._inbound.get(message.stream)
+        if found is not None:
+            found[1].assert_liveliness()
 
     def _resynchronise(self, inbound: Inbound, first: int) -> None:
         """An edge that was left behind is told where the stream is now; what lies between is
@@ -331,7 +337,7 @@ class Egress:
             if inbound.incoming.has_gap or now_s >= inbound.acknowledged_s + _REFRESH_S:
                 self._acknowledge(inbound, mirror)
         for mirror in self._mirrors.values():
-            mirror.assert_liveliness(now_s)
+            mirror.bridge_silence(now_s)
 
     def _step(self, now_s: float) -> None:
         for mirror in list(self._mirrors.values()):

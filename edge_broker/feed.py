@@ -8,7 +8,7 @@ from collections.abc import Container, Mapping
 
 from edge_broker.dds.discovery import Discovery
 from edge_broker.dds.domain import LanDomain, Port
-from edge_broker.dds.matched import matched_writers
+from edge_broker.dds.matched import has_live_writer, matched_writers
 from edge_broker.dds.types import TopicType
 from edge_broker.source import ReaderSource
 from gateway.model import Durability, Profile
@@ -45,6 +45,10 @@ class Feed:
             self._is_accepted,
             with_instances=profile.qos.durability is not Durability.VOLATILE,
         )
+
+    def is_alive(self) -> bool:
+        """Whether one of the writers says that it lives as often as it promised."""
+        return has_live_writer(self.source.reader.ref)
 
     def has_writers(self) -> bool:
         """Whether writers of this profile match the reader. Those that left count until the

@@ -297,6 +297,8 @@ class Ingress:
             for edge in self._laggards(outflow, now_s):
                 self._leave_behind(outflow, edge)
             self._settle(outflow)
+        for key, outflow in self._live.items():
+            outflow.announce_life(now_s, self._feeds[key].is_alive)
         for (number, edge), until_s in list(self._adopted.items()):
             if now_s > until_s:
                 del self._adopted[number, edge]

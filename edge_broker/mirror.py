@@ -216,18 +216,21 @@ class Mirror:
             self._lost.inc(incoming.lost - inbound.lost_told)
             inbound.lost_told = incoming.lost
 
-    def assert_liveliness(self, now_s: float) -> None:
-        """A manual writer that lives must say so more often than its lease."""
+    def assert_liveliness(self) -> None:
+        if self.writer is not None:
+            native.assert_liveliness(self.writer.ref)
+
+    def bridge_silence(self, now_s: float) -> None:
+        """A new mirror of a manual writer lives until its publisher's edge can speak for it."""
         qos = self.profile.qos
         if (
-            self.writer is None
-            or qos.liveliness is Liveliness.AUTOMATIC
-            or qos.liveliness_lease_ns >= INFINITE_NS
-            or now_s < self._assert_due_s
+            qos.liveliness is not Liveliness.AUTOMATIC
+            and qos.liveliness_lease_ns < INFINITE_NS
+            and not self.has_live_stream
+            and now_s >= self._assert_due_s
         ):
-            return
-        self._assert_due_s = now_s + qos.liveliness_lease_ns / 3e9
-        native.assert_liveliness(self.writer.ref)
+            self._assert_due_s = now_s + qos.liveliness_lease_ns / 3e9
+            self.assert_liveliness()
 
     def _count_rejected(self, code: int) -> None:
         self.rejected += 1

@@ -261,17 +261,19 @@ class Outflow:
             self._unfinished = set(self.stream.destinations)
             self._close_due_s = 0.0
 
-    def announce_life(self, now_s: float) -> bool:
-        """Whether it is time to say that a writer with manual liveliness lives."""
+    def announce_life(self, now_s: float, is_alive: Callable[[], bool]) -> None:
+        """Says of writers with manual liveliness that they live, several times in a lease."""
         qos = self.profile.qos
         if (
             qos.liveliness is Liveliness.AUTOMATIC
             or qos.liveliness_lease_ns >= INFINITE_NS
             or now_s < self._life_due_s
         ):
-            return False
+            return
         self._life_due_s = now_s + qos.liveliness_lease_ns / 3e9
-        return True
+        if is_alive():
+            for link, edges in self.plan():
+                link.send(messages.alive(edges, self.key))
 
     def finished(self, edge: str) -> None:
         """This subscriber has everything it wants and expects nothing more."""

@@ -15,6 +15,21 @@ from gateway.model import Qos
 
 _MOST = 4096
 
+
+class _LivelinessChanged(ct.Structure):
+    _fields_ = (
+        ("alive_count", ct.c_uint32),
+        ("not_alive_count", ct.c_uint32),
+        ("alive_count_change", ct.c_int32),
+        ("not_alive_count_change", ct.c_int32),
+        ("last_publication_handle", ct.c_uint64),
+    )
+
+
+_get_liveliness_changed_status = load_cyclonedds().dds_get_liveliness_changed_status
+_get_liveliness_changed_status.restype = ct.c_int32
+_get_liveliness_changed_status.argtypes = [ct.c_int32, ct.POINTER(_LivelinessChanged)]
+
 _set_qos = load_cyclonedds().dds_set_qos
 _set_qos.restype = ct.c_int32
 _set_qos.argtypes = [ct.c_int32, ct.c_void_p]
@@ -32,6 +47,13 @@ def matched_writers(reader: int) -> list[int]:
     found = (ct.c_uint64 * _MOST)()
     count = int(_get_matched_publications(reader, found, _MOST))
     return list(found[: min(max(count, 0), _MOST)])
+
+
+def has_live_writer(reader: int) -> bool:
+    """Whether any writer that matches the reader keeps its promise to say that it lives."""
+    status = _LivelinessChanged()
+    code = int(_get_liveliness_changed_status(reader, ct.byref(status)))
+    return code == native.RETCODE_OK and status.alive_count > 0
 
 
 def change_writer(writer: Port, offered: Qos) -> bool:

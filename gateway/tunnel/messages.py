@@ -92,6 +92,10 @@ class Refused(NamedTuple):
     stream: StreamKey | None
 
 
+class Alive(NamedTuple):
+    stream: StreamKey
+
+
 Message = (
     Hello
     | Welcome
@@ -105,6 +109,7 @@ Message = (
     | Ack
     | Close
     | Refused
+    | Alive
 )
 
 
@@ -218,6 +223,12 @@ def close(to: Sequence[str], stream: StreamKey, last: int) -> bytes:
     return encode(envelope)
 
 
+def alive(to: Sequence[str], stream: StreamKey) -> bytes:
+    envelope = Envelope(to=to)
+    write_stream(envelope.alive.stream, stream)
+    return encode(envelope)
+
+
 def refused(reason: str, stream: StreamKey | None = None, to: Sequence[str] = ()) -> bytes:
     envelope = Envelope(to=to)
     envelope.refused.reason = reason
@@ -315,4 +326,5 @@ _READERS: dict[str, Callable[[Envelope], Message]] = {
     "ack": _read_ack,
     "close": lambda e: Close(read_stream(e.close.stream), e.close.last),
     "refused": _read_refused,
+    "alive": lambda e: Alive(read_stream(e.alive.stream)),
 }

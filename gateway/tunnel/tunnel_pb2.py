@@ -24,45 +24,47 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0ctunnel.proto\x12\x10\x64\x64swan.tunnel.v1\"\xa8\x04\n\x08\x45nvelope\x12\n\n\x02to\x18\x01 \x03(\t\x12(\n\x05hello\x18\n \x01(\x0b\x32\x17.ddswan.tunnel.v1.HelloH\x00\x12,\n\x07welcome\x18\x0b \x01(\x0b\x32\x19.ddswan.tunnel.v1.WelcomeH\x00\x12(\n\x05peers\x18\x0c \x01(\x0b\x32\x17.ddswan.tunnel.v1.PeersH\x00\x12&\n\x04ping\x18\r \x01(\x0b\x32\x16.ddswan.tunnel.v1.PingH\x00\x12&\n\x04pong\x18\x0e \x01(\x0b\x32\x16.ddswan.tunnel.v1.PongH\x00\x12\x30\n\tsubscribe\x18\x14 \x01(\x0b\x32\x1b.ddswan.tunnel.v1.SubscribeH\x00\x12\x34\n\x0bunsubscribe\x18\x15 \x01(\x0b\x32\x1d.ddswan.tunnel.v1.UnsubscribeH\x00\x12&\n\x04open\x18\x16 \x01(\x0b\x32\x16.ddswan.tunnel.v1.OpenH\x00\x12(\n\x05\x62\x61tch\x18\x17 \x01(\x0b\x32\x17.ddswan.tunnel.v1.BatchH\x00\x12$\n\x03\x61\x63k\x18\x18 \x01(\x0b\x32\x15.ddswan.tunnel.v1.AckH\x00\x12(\n\x05\x63lose\x18\x19 \x01(\x0b\x32\x17.ddswan.tunnel.v1.CloseH\x00\x12,\n\x07refused\x18\x1a \x01(\x0b\x32\x19.ddswan.tunnel.v1.RefusedH\x00\x42\x06\n\x04\x62ody\")\n\x04Peer\x12\x0c\n\x04\x65\x64ge\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"[\n\x05Hello\x12$\n\x04peer\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\x0e\n\x06\x66\x61\x62ric\x18\x02 \x01(\t\x12\x0b\n\x03lan\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\"*\n\x07Welcome\x12\x0e\n\x06router\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\".\n\x05Peers\x12%\n\x05peers\x18\x01 \x03(\x0b\x32\x16.ddswan.tunnel.v1.Peer\"&\n\x04Ping\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x0f\n\x07sent_ns\x18\x02 \x01(\x03\"7\n\x04Pong\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x0f\n\x07sent_ns\x18\x02 \x01(\x03\x12\x0f\n\x07seen_ns\x18\x03 \x01(\x03\"B\n\x08StreamId\x12&\n\x06origin\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\x0e\n\x06number\x18\x02 \x01(\r\"s\n\tSubscribe\x12*\n\nsubscriber\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\x1a\n\x12origin_incarnation\x18\x02 \x01(\x06\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x0f\n\x07profile\x18\x04 \x01(\t\"Y\n\x0bUnsubscribe\x12*\n\nsubscriber\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0f\n\x07profile\x18\x03 \x01(\t\"\xa4\x01\n\x04Open\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0f\n\x07profile\x18\x03 \x01(\t\x12\r\n\x05\x66irst\x18\x04 \x01(\x04\x12\x10\n\x08reliable\x18\x05 \x01(\x08\x12\x0f\n\x07history\x18\x06 \x01(\r\x12\x1e\n\x16subscriber_incarnation\x18\x07 \x01(\x06\"\x99\x01\n\x05\x42\x61tch\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x12\n\ntimestamps\x18\x04 \x01(\x0c\x12\r\n\x05sizes\x18\x05 \x01(\x0c\x12\x14\n\x0cuniform_size\x18\x06 \x01(\r\x12\r\n\x05kinds\x18\x07 \x01(\x0c\"$\n\x05Range\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"\xbd\x01\n\x03\x41\x63k\x12*\n\nsubscriber\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12*\n\x06stream\x18\x02 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\x12\n\ncumulative\x18\x03 \x01(\x04\x12\'\n\x06ranges\x18\x04 \x03(\x0b\x32\x17.ddswan.tunnel.v1.Range\x12\x0f\n\x07unknown\x18\x05 \x01(\x08\x12\x10\n\x08\x66inished\x18\x06 \x01(\x08\"A\n\x05\x43lose\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\x0c\n\x04last\x18\x02 \x01(\x04\"E\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12*\n\x06stream\x18\x02 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId*G\n\nSampleKind\x12\t\n\x05WRITE\x10\x00\x12\x0b\n\x07\x44ISPOSE\x10\x01\x12\x11\n\rWRITE_DISPOSE\x10\x02\x12\x0e\n\nUNREGISTER\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0ctunnel.proto\x12\x10\x64\x64swan.tunnel.v1\"\xd2\x04\n\x08\x45nvelope\x12\n\n\x02to\x18\x01 \x03(\t\x12(\n\x05hello\x18\n \x01(\x0b\x32\x17.ddswan.tunnel.v1.HelloH\x00\x12,\n\x07welcome\x18\x0b \x01(\x0b\x32\x19.ddswan.tunnel.v1.WelcomeH\x00\x12(\n\x05peers\x18\x0c \x01(\x0b\x32\x17.ddswan.tunnel.v1.PeersH\x00\x12&\n\x04ping\x18\r \x01(\x0b\x32\x16.ddswan.tunnel.v1.PingH\x00\x12&\n\x04pong\x18\x0e \x01(\x0b\x32\x16.ddswan.tunnel.v1.PongH\x00\x12\x30\n\tsubscribe\x18\x14 \x01(\x0b\x32\x1b.ddswan.tunnel.v1.SubscribeH\x00\x12\x34\n\x0bunsubscribe\x18\x15 \x01(\x0b\x32\x1d.ddswan.tunnel.v1.UnsubscribeH\x00\x12&\n\x04open\x18\x16 \x01(\x0b\x32\x16.ddswan.tunnel.v1.OpenH\x00\x12(\n\x05\x62\x61tch\x18\x17 \x01(\x0b\x32\x17.ddswan.tunnel.v1.BatchH\x00\x12$\n\x03\x61\x63k\x18\x18 \x01(\x0b\x32\x15.ddswan.tunnel.v1.AckH\x00\x12(\n\x05\x63lose\x18\x19 \x01(\x0b\x32\x17.ddswan.tunnel.v1.CloseH\x00\x12,\n\x07refused\x18\x1a \x01(\x0b\x32\x19.ddswan.tunnel.v1.RefusedH\x00\x12(\n\x05\x61live\x18\x1b \x01(\x0b\x32\x17.ddswan.tunnel.v1.AliveH\x00\x42\x06\n\x04\x62ody\")\n\x04Peer\x12\x0c\n\x04\x65\x64ge\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"[\n\x05Hello\x12$\n\x04peer\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\x0e\n\x06\x66\x61\x62ric\x18\x02 \x01(\t\x12\x0b\n\x03lan\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\"*\n\x07Welcome\x12\x0e\n\x06router\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\".\n\x05Peers\x12%\n\x05peers\x18\x01 \x03(\x0b\x32\x16.ddswan.tunnel.v1.Peer\"&\n\x04Ping\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x0f\n\x07sent_ns\x18\x02 \x01(\x03\"7\n\x04Pong\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x0f\n\x07sent_ns\x18\x02 \x01(\x03\x12\x0f\n\x07seen_ns\x18\x03 \x01(\x03\"B\n\x08StreamId\x12&\n\x06origin\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\x0e\n\x06number\x18\x02 \x01(\r\"s\n\tSubscribe\x12*\n\nsubscriber\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\x1a\n\x12origin_incarnation\x18\x02 \x01(\x06\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x0f\n\x07profile\x18\x04 \x01(\t\"Y\n\x0bUnsubscribe\x12*\n\nsubscriber\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0f\n\x07profile\x18\x03 \x01(\t\"\xa4\x01\n\x04Open\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0f\n\x07profile\x18\x03 \x01(\t\x12\r\n\x05\x66irst\x18\x04 \x01(\x04\x12\x10\n\x08reliable\x18\x05 \x01(\x08\x12\x0f\n\x07history\x18\x06 \x01(\r\x12\x1e\n\x16subscriber_incarnation\x18\x07 \x01(\x06\"\x99\x01\n\x05\x42\x61tch\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x12\n\ntimestamps\x18\x04 \x01(\x0c\x12\r\n\x05sizes\x18\x05 \x01(\x0c\x12\x14\n\x0cuniform_size\x18\x06 \x01(\r\x12\r\n\x05kinds\x18\x07 \x01(\x0c\"$\n\x05Range\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"\xbd\x01\n\x03\x41\x63k\x12*\n\nsubscriber\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12*\n\x06stream\x18\x02 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\x12\n\ncumulative\x18\x03 \x01(\x04\x12\'\n\x06ranges\x18\x04 \x03(\x0b\x32\x17.ddswan.tunnel.v1.Range\x12\x0f\n\x07unknown\x18\x05 \x01(\x08\x12\x10\n\x08\x66inished\x18\x06 \x01(\x08\"A\n\x05\x43lose\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\x0c\n\x04last\x18\x02 \x01(\x04\"3\n\x05\x41live\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\"E\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12*\n\x06stream\x18\x02 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId*G\n\nSampleKind\x12\t\n\x05WRITE\x10\x00\x12\x0b\n\x07\x44ISPOSE\x10\x01\x12\x11\n\rWRITE_DISPOSE\x10\x02\x12\x0e\n\nUNREGISTER\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tunnel_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SAMPLEKIND']._serialized_start=1881
-  _globals['_SAMPLEKIND']._serialized_end=1952
+  _globals['_SAMPLEKIND']._serialized_start=1976
+  _globals['_SAMPLEKIND']._serialized_end=2047
   _globals['_ENVELOPE']._serialized_start=35
-  _globals['_ENVELOPE']._serialized_end=587
-  _globals['_PEER']._serialized_start=589
-  _globals['_PEER']._serialized_end=630
-  _globals['_HELLO']._serialized_start=632
-  _globals['_HELLO']._serialized_end=723
-  _globals['_WELCOME']._serialized_start=725
-  _globals['_WELCOME']._serialized_end=767
-  _globals['_PEERS']._serialized_start=769
-  _globals['_PEERS']._serialized_end=815
-  _globals['_PING']._serialized_start=817
-  _globals['_PING']._serialized_end=855
-  _globals['_PONG']._serialized_start=857
-  _globals['_PONG']._serialized_end=912
-  _globals['_STREAMID']._serialized_start=914
-  _globals['_STREAMID']._serialized_end=980
-  _globals['_SUBSCRIBE']._serialized_start=982
-  _globals['_SUBSCRIBE']._serialized_end=1097
-  _globals['_UNSUBSCRIBE']._serialized_start=1099
-  _globals['_UNSUBSCRIBE']._serialized_end=1188
-  _globals['_OPEN']._serialized_start=1191
-  _globals['_OPEN']._serialized_end=1355
-  _globals['_BATCH']._serialized_start=1358
-  _globals['_BATCH']._serialized_end=1511
-  _globals['_RANGE']._serialized_start=1513
-  _globals['_RANGE']._serialized_end=1549
-  _globals['_ACK']._serialized_start=1552
-  _globals['_ACK']._serialized_end=1741
-  _globals['_CLOSE']._serialized_start=1743
-  _globals['_CLOSE']._serialized_end=1808
-  _globals['_REFUSED']._serialized_start=1810
-  _globals['_REFUSED']._serialized_end=1879
+  _globals['_ENVELOPE']._serialized_end=629
+  _globals['_PEER']._serialized_start=631
+  _globals['_PEER']._serialized_end=672
+  _globals['_HELLO']._serialized_start=674
+  _globals['_HELLO']._serialized_end=765
+  _globals['_WELCOME']._serialized_start=767
+  _globals['_WELCOME']._serialized_end=809
+  _globals['_PEERS']._serialized_start=811
+  _globals['_PEERS']._serialized_end=857
+  _globals['_PING']._serialized_start=859
+  _globals['_PING']._serialized_end=897
+  _globals['_PONG']._serialized_start=899
+  _globals['_PONG']._serialized_end=954
+  _globals['_STREAMID']._serialized_start=956
+  _globals['_STREAMID']._serialized_end=1022
+  _globals['_SUBSCRIBE']._serialized_start=1024
+  _globals['_SUBSCRIBE']._serialized_end=1139
+  _globals['_UNSUBSCRIBE']._serialized_start=1141
+  _globals['_UNSUBSCRIBE']._serialized_end=1230
+  _globals['_OPEN']._serialized_start=1233
+  _globals['_OPEN']._serialized_end=1397
+  _globals['_BATCH']._serialized_start=1400
+  _globals['_BATCH']._serialized_end=1553
+  _globals['_RANGE']._serialized_start=1555
+  _globals['_RANGE']._serialized_end=1591
+  _globals['_ACK']._serialized_start=1594
+  _globals['_ACK']._serialized_end=1783
+  _globals['_CLOSE']._serialized_start=1785
+  _globals['_CLOSE']._serialized_end=1850
+  _globals['_ALIVE']._serialized_start=1852
+  _globals['_ALIVE']._serialized_end=1903
+  _globals['_REFUSED']._serialized_start=1905
+  _globals['_REFUSED']._serialized_end=1974
 # @@protoc_insertion_point(module_scope)

@@ -19,7 +19,7 @@ WRITE_DISPOSE: SampleKind
 UNREGISTER: SampleKind
 
 class Envelope(_message.Message):
-    __slots__ = ("to", "hello", "welcome", "peers", "ping", "pong", "subscribe", "unsubscribe", "open", "batch", "ack", "close", "refused")
+    __slots__ = ("to", "hello", "welcome", "peers", "ping", "pong", "subscribe", "unsubscribe", "open", "batch", "ack", "close", "refused", "alive")
     TO_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class Envelope(_message.Message):
     ACK_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
     to: _containers.RepeatedScalarFieldContainer[str]
     hello: Hello
     welcome: Welcome
@@ -46,7 +47,8 @@ class Envelope(_message.Message):
     ack: Ack
     close: Close
     refused: Refused
-    def __init__(self, to: _Optional[_Iterable[str]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., peers: _Optional[_Union[Peers, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+    alive: Alive
+    def __init__(self, to: _Optional[_Iterable[str]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., peers: _Optional[_Union[Peers, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("edge", "incarnation")
@@ -197,6 +199,12 @@ class Close(_message.Message):
     stream: StreamId
     last: int
     def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., last: _Optional[int] = ...) -> None: ...
+
+class Alive(_message.Message):
+    __slots__ = ("stream",)
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    stream: StreamId
+    def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("reason", "stream")

@@ -28,6 +28,8 @@ def main() -> int:
     command.add_argument("--keys", type=int, default=1)
     command.add_argument("--size", type=int, default=16)
     command.add_argument("--rate", type=float, default=0.0, help="operations per second")
+    command.add_argument("--pause-at", type=int, default=0, help="before this operation")
+    command.add_argument("--pause-s", type=float, default=0.0)
     command.add_argument("--wait-readers", type=int, default=0, help="matched before writing")
     command.add_argument("--wait-s", type=float, default=30.0)
     command.add_argument("--stay-s", type=float, default=0.0, help="after the last write; -1: on")
@@ -53,6 +55,9 @@ def main() -> int:
     for number, operation in enumerate(operations):
         if stopping.is_set():
             break
+        if options.pause_s and number == options.pause_at:
+            stopping.wait(options.pause_s)
+            began += options.pause_s
         if options.rate > 0:
             stopping.wait(max(0.0, began + number / options.rate - time.monotonic()))
         sample = make(options.start + number, options.size, int(operation[1:]))

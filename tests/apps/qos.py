@@ -33,6 +33,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     made.add_argument("--representation", type=int, choices=[1, 2])
     made.add_argument("--user-data", default="")
     made.add_argument("--keep-instances", action="store_true", help="autodispose off (writer)")
+    made.add_argument("--manual-lease-ms", type=float, help="liveliness is manual by topic")
     made.add_argument("--max-samples", type=int, help="resource limit")
     made.add_argument("--max-blocking-s", type=float, default=60.0)
     return made
@@ -72,6 +73,9 @@ def policies(options: argparse.Namespace, *, writes: bool) -> Qos:
                 use_xcdrv2_representation=options.representation == 2,
             )
         )
+    if options.manual_lease_ms is not None:
+        lease = duration(milliseconds=options.manual_lease_ms)
+        chosen.append(Policy.Liveliness.ManualByTopic(lease))
     if options.max_samples is not None:
         chosen.append(Policy.ResourceLimits(max_samples=options.max_samples))
     if options.user_data:

@@ -93,12 +93,14 @@ def report_sample(topic: str, sample: Any) -> int:
 
 
 def report_changes(topic: str, reader: DataReader[Any], seen: dict[tuple[str, str], Any]) -> None:
-    """Matched writers, missed deadlines and incompatible offers, each when it changes."""
+    """Matched writers, live ones, missed deadlines and incompatible offers, each as it changes."""
     matched = int(reader.get_subscription_matched_status().current_count)
+    alive = int(reader.get_liveliness_changed_status().alive_count)
     missed = int(reader.get_requested_deadline_missed_status().total_count)
     refused = reader.get_requested_incompatible_qos_status()
     states: dict[str, Any] = {
         "writers": {"count": matched},
+        "liveliness": {"alive": alive},
         "deadline_missed": {"total": missed},
         "incompatible": {
             "total": int(refused.total_count),

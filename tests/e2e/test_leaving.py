@@ -138,3 +138,25 @@ def test_a_reader_of_ours_never_holds_a_publisher_that_has_nobody(fabric: Fabric
     edge = fabric.edge("a")
     edge.wait_for_line("reads no longer.*topic=nobody", 5.0)
     publisher.terminate()
+
+
+def test_a_writer_that_no_longer_says_it_lives(fabric: Fabric) -> None:
+    """Its subscribers in another LAN lose it, as in its own, and have it again when it writes."""
+    options = ["--type=keyed", "--manual-lease-ms=600"]
+    near = subscribe(fabric, "a", "alive", *options)
+    far = subscribe(fabric, "b", "alive", *options)
+    publisher = publish(
+        fabric,
+        *("a", "alive", *options, "--count=60", "--rate=30", "--pause-s=3", "--pause-at=30"),
+        *("--stay-s=-1", "--keep-instances"),
+        readers=2,
+    )
+    publisher.wait_for_line('"done"', 40.0)
+    for subscriber in (near, far):
+        subscriber.wait_for_line('"index": 59,', 5.0)
+        subscriber.wait_for_line('"liveliness", "topic": "alive", "alive": 0', 5.0)
+    for process in (near, far, publisher):
+        process.terminate()
+    for subscriber in (near, far):
+        print(subscriber.name, of(subscriber, "liveliness"), states(subscriber))
+        assert indices(subscriber) == list(range(60))

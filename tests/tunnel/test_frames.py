@@ -90,6 +90,7 @@ def test_readdressed_frame_differs_only_in_its_destination() -> None:
         (messages.close(["b"], KEY, 9), messages.Close(KEY, 9)),
         (messages.refused("no"), messages.Refused("no", None)),
         (messages.refused("no", KEY, ["b"]), messages.Refused("no", KEY)),
+        (messages.alive(["b"], KEY), messages.Alive(KEY)),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, tuple) else "",
 )
