@@ -311,14 +311,13 @@ class Ingress:
         self.wake()
 
     def _laggards(self, outflow: Outflow, now_s: float) -> list[str]:
-        """Subscribers not to wait for any longer: those that hold up others, and all of a stream
-        that is cut off for so long that its full reader would cost the edge its LAN."""
-        is_at_end = outflow.is_blocked(now_s) and not outflow.stream.has_room
-        if is_at_end and now_s - outflow.progress_s > min(
-            self._limits.laggard_timeout_s, _STALL_LIMIT_S
-        ):
-            return list(outflow.stream.destinations)
-        return outflow.stream.laggards(now_s, self._limits.laggard_timeout_s)
+        """Subscribers not to wait for any longer: those that hold up others, and those cut off for
+        so long that a full reader would cost the edge its LAN."""
+        timeout_s = self._limits.laggard_timeout_s
+        if outflow.stream.has_room or not outflow.is_blocked(now_s):
+            return []
+        cut_off = outflow.cut_off(now_s, min(timeout_s, _STALL_LIMIT_S))
+        return cut_off or outflow.stream.laggards(now_s, timeout_s)
 
     def _leave_behind(self, outflow: Outflow, edge: str) -> None:
         missing = outflow.stream.next_number - 1 - outflow.stream.acknowledged(edge)

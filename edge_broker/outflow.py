@@ -66,8 +66,8 @@ class Outflow:
         self._batch_samples = batch_samples
         self._batch_bytes = batch_bytes
         self._may_keep_more = may_keep_more
-        self.progress_s = 0.0
-        """When a subscriber last acknowledged anything, or began to owe it."""
+        self._progress_s: dict[str, float] = {}
+        """When each subscriber last acknowledged anything, or began to owe it."""
         self.is_flooded = False
         """Samples come faster than they are taken one by one."""
         self.average_size = 0
@@ -103,7 +103,7 @@ class Outflow:
         it need not, as long as memory lasts: the reader must not fill, because a full reader
         holds up the whole DDS domain of this edge."""
         if not self.stream.has_room and not (
-            now_s - self.progress_s > _OUTAGE_AFTER_S and self._may_keep_more()
+            self.cut_off(now_s, _OUTAGE_AFTER_S) and self._may_keep_more()
         ):
             return True
         return any(link.is_congested for link, _ in self.plan())
@@ -117,7 +117,17 @@ class Outflow:
         now_s: float,
     ) -> None:
         if self.stream.on_ack(edge, incarnation, cumulative, ranges, now_s):
-            self.progress_s = now_s
+            self._progress_s[edge] = now_s
+
+    def cut_off(self, now_s: float, since_s: float) -> list[str]:
+        """Subscribers that owe acknowledgements and have sent none for so long."""
+        last = self.stream.next_number - 1
+        return [
+            edge
+            for edge in self.stream.destinations
+            if self.stream.acknowledged(edge) < last
+            and now_s - self._progress_s.get(edge, 0.0) > since_s
+        ]
 
     def plan(self) -> list[tuple[RouterLink, tuple[str, ...]]]:
         """Which subscribers are reached over which link now."""
@@ -162,6 +172,7 @@ class Outflow:
     def remove_subscriber(self, edge: str) -> None:
         self.stream.remove_subscriber(edge)
         self._ways.pop(edge, None)
+        self._progress_s.pop(edge, None)
         self.preludes.pop(edge, None)
         self._unfinished.discard(edge)
         self._plan_generation = -1
@@ -242,8 +253,8 @@ class Outflow:
             frame = encode_batch(
                 self.key, (), stream.next_number, timestamps, samples, kinds, sizes
             )
-        if not stream.kept_bytes:
-            self.progress_s = now_s
+        if not stream.kept_bytes:  # nobody owes anything yet
+            self._progress_s = dict.fromkeys(stream.destinations, now_s)
         stream.record(end - start, frame, now_s)
         self._batches.inc()
 
