@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
 
+from edge_broker.answers import Answers
 from edge_broker.dds.domain import LanDomain
 from edge_broker.links import Links
 from edge_broker.mirror import MIRROR_STATES, Inbound, Mirror
@@ -25,18 +26,10 @@ from gateway.tunnel.messages import Alive, Close, Open, Refused
 
 _log = get_logger("edge.egress")
 
-_ACK_AFTER_S = 0.025
-"""Acknowledgements of that long travel together: they cost a frame each."""
 _WRITER_FULL_S = 0.001
 _SETTLE_S = 0.005
-_UNKNOWN_AGAIN_S = 0.1
 _ORPHAN_PATIENCE_S = 30.0
 _OPENING_PATIENCE_S = 2.0
-_REFRESH_S = 5.0
-"""How often an idle stream is acknowledged: a publisher's edge that does not know of it (any
-longer) answers with a refusal."""
-_MOST_FINISHED = 4096
-_MOST_UNKNOWN = 4096
 
 
 class Egress:
@@ -62,16 +55,13 @@ class Egress:
         self._clock = clock
         self._mirrors: dict[MirrorKey, Mirror] = {}
         self._inbound: dict[StreamKey, tuple[Inbound, Mirror]] = {}
-        self._finished: OrderedDict[StreamKey, None] = OrderedDict()
-        self._unknown_said_s: OrderedDict[StreamKey, float] = OrderedDict()
+        self._answers = Answers(me, links, self._inbound, clock)
         self._unwanted_since_s: dict[MirrorKey, float] = {}
         self._view = FabricView()
         self._writable: dict[StreamKey, None] = {}
         self._resting: dict[StreamKey, None] = {}
         self._rest_timer: asyncio.TimerHandle | None = None
-        self._to_acknowledge: dict[StreamKey, None] = {}
         self._is_pump_scheduled = False
-        self._ack_timer: asyncio.TimerHandle | None = None
         self._settle_timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------ messages
@@ -79,7 +69,7 @@ class Egress:
     def on_batch(self, batch: Batch) -> None:
         found = self._inbound.get(batch.stream)
         if found is None:
-            self._answer_stranger(batch.stream)
+            self._answers.say_unknown(batch.stream)
             return
         inbound, _ = found
         inbound.offer(batch)
@@ -88,7 +78,7 @@ class Egress:
             if not self._is_pump_scheduled:
                 self._pump()
         if inbound.incoming.has_gap or not inbound.pending:
-            self._acknowledge_soon(batch.stream)
+            self._answers.acknowledge_soon(batch.stream)
 
     def on_open(self, message: Open) -> None:
         if message.subscriber_incarnation != self._me.incarnation:
@@ -98,8 +88,8 @@ class Egress:
         if known is not None:
             self._resynchronise(known[0], message.first)
             return
-        if stream in self._finished:
-            self._send_finished(stream, message.topic)
+        if self._answers.is_finished(stream):
+            self._answers.say_finished(stream, message.topic)
             return
         mirror = self._mirror_for(message)
         if mirror is None or mirror.writer is None:
@@ -109,13 +99,13 @@ class Egress:
         )
         if message.history:
             prelude = StreamKey(stream.edge, stream.incarnation, message.history)
-            if prelude not in self._finished:
+            if not self._answers.is_finished(prelude):
                 inbound.waits_for = prelude
         self._inbound[stream] = (inbound, mirror)
         mirror.inbound[stream] = inbound
         mirror.is_waiting_for_open = False
         _log.info("stream opened", topic=message.topic, origin=stream.edge, stream=stream.number)
-        self._acknowledge_soon(stream)
+        self._answers.acknowledge_soon(stream)
 
     def _mirror_for(self, message: Open) -> Mirror | None:
         stream = message.stream
@@ -124,17 +114,14 @@ class Egress:
             return mirror
         relatives = [mirror for other, mirror in self._mirrors.items() if other[:3] == key[:3]]
         if not relatives:
-            self._send_finished(stream, message.topic)  # nobody here wants it any more
+            self._answers.say_finished(stream, message.topic)  # nobody here wants it any more
         # One of them may be about to become this one, when the tree tells so.
         return next((mirror for mirror in relatives if key.profile in mirror.former), None)
 
     def on_close(self, message: Close) -> None:
-        if message.stream in self._finished:
-            self._send_finished(message.stream, "")
-            return
         found = self._inbound.get(message.stream)
         if found is None:
-            self._answer_stranger(message.stream)
+            self._answers.say_unknown(message.stream)
             return
         inbound, mirror = found
         inbound.closes_after = message.last
@@ -170,26 +157,6 @@ class Egress:
         if inbound.pending:
             self._start_writing(inbound.key)
 
-    def _answer_stranger(self, stream: StreamKey) -> None:
-        """A frame of a stream that is not open here."""
-        if stream in self._finished:
-            self._send_finished(stream, "")
-            return
-        now_s = self._clock()
-        if now_s - self._unknown_said_s.get(stream, -_UNKNOWN_AGAIN_S) < _UNKNOWN_AGAIN_S:
-            return
-        self._unknown_said_s[stream] = now_s
-        if len(self._unknown_said_s) > _MOST_UNKNOWN:
-            self._unknown_said_s.popitem(last=False)
-        self._links.send(
-            "", stream.edge, messages.ack(stream.edge, self._me, stream, 0, unknown=True)
-        )
-
-    def _send_finished(self, stream: StreamKey, topic: str) -> None:
-        self._links.send(
-            topic, stream.edge, messages.ack(stream.edge, self._me, stream, 0, finished=True)
-        )
-
     # ------------------------------------------------------------ the pump
 
     def _start_writing(self, stream: StreamKey) -> None:
@@ -211,9 +178,9 @@ class Egress:
                 del self._writable[stream]
                 self._rest(stream)
             if inbound.unacknowledged_bytes >= self._window_bytes // 8:
-                self._acknowledge(inbound, mirror)
+                self._answers.acknowledge(inbound, mirror)
             else:
-                self._acknowledge_soon(stream)
+                self._answers.acknowledge_soon(stream)
             if not inbound.pending:
                 self._writable.pop(stream, None)
                 self._finish_if_complete(inbound, mirror)
@@ -233,41 +200,11 @@ class Egress:
         for stream in resting:
             self._start_writing(stream)
 
-    def _acknowledge_soon(self, stream: StreamKey) -> None:
-        self._to_acknowledge[stream] = None
-        if self._ack_timer is None:
-            self._ack_timer = asyncio.get_running_loop().call_later(
-                _ACK_AFTER_S, self._acknowledge_all
-            )
-
-    def _acknowledge_all(self) -> None:
-        self._ack_timer = None
-        due, self._to_acknowledge = self._to_acknowledge, {}
-        for stream in due:
-            found = self._inbound.get(stream)
-            if found is not None:
-                self._acknowledge(*found)
-
-    def _acknowledge(self, inbound: Inbound, mirror: Mirror) -> None:
-        now_s = self._clock()
-        self._to_acknowledge.pop(inbound.key, None)
-        if not inbound.is_reliable and now_s < inbound.acknowledged_s + _REFRESH_S:
-            return
-        inbound.unacknowledged_bytes = 0
-        inbound.acknowledged_s = now_s
-        cumulative, ranges = inbound.incoming.acknowledgement()
-        origin = inbound.key.edge
-        frame = messages.ack(origin, self._me, inbound.key, cumulative, ranges)
-        self._links.send(mirror.key.topic, origin, frame)
-
     def _finish_if_complete(self, inbound: Inbound, mirror: Mirror) -> None:
         if not inbound.is_complete or inbound.waits_for is not None:
             return
         self._forget(inbound, mirror)
-        self._finished[inbound.key] = None
-        if len(self._finished) > _MOST_FINISHED:
-            self._finished.popitem(last=False)
-        self._send_finished(inbound.key, mirror.key.topic)
+        self._answers.finish(inbound.key, mirror.key.topic)
         self._release_those_after(inbound.key)
         if not mirror.is_wanted and self._may_go(mirror, self._clock()):
             self._remove(mirror)
@@ -333,9 +270,8 @@ class Egress:
         self._step(now_s)
         for inbound, mirror in self._inbound.values():
             if inbound.waits_for is not None and inbound.waits_for not in self._inbound:
-                self._answer_stranger(inbound.waits_for)
-            if inbound.incoming.has_gap or now_s >= inbound.acknowledged_s + _REFRESH_S:
-                self._acknowledge(inbound, mirror)
+                self._answers.say_unknown(inbound.waits_for)
+            self._answers.remind(inbound, mirror, now_s)
         for mirror in self._mirrors.values():
             mirror.bridge_silence(now_s)
 
@@ -420,7 +356,8 @@ class Egress:
             _log.info("mirror removed", topic=key.topic, origin=key.edge)
 
     def close(self) -> None:
-        for timer in (self._ack_timer, self._settle_timer, self._rest_timer):
+        self._answers.close()
+        for timer in (self._settle_timer, self._rest_timer):
             if timer is not None:
                 timer.cancel()
         for mirror in list(self._mirrors.values()):

@@ -201,3 +201,38 @@ def test_garbage_on_a_link_harms_nobody(three: Fabric) -> None:
     for process in (publisher, subscriber):
         process.terminate()
     assert_same_samples(publisher, subscriber)
+
+
+def test_metrics_tell_what_happens(three: Fabric) -> None:
+    subscriber = subscribe(three, "b", "measured")
+    publisher = publish(three, "a", "measured", "--count=1000", "--rate=200", "--stay-s=-1")
+    subscriber.wait_for_line('"index": 200,', 30.0)
+    three.brokers["r1"].kill()
+    three.brokers["r2"].kill()
+    publisher.wait_for_line('"index": 500,', 20.0)
+    wait_until(
+        lambda: metric(three, "a", 'ddswan_window_bytes{topic="measured"}') > 0,
+        5.0,
+        "what nobody has acknowledged is shown",
+    )
+    for router in ("r1", "r2"):
+        three.start_router(router)
+    subscriber.wait_for_line('"index": 999,', 30.0)
+    # Served at an address others can dial, which is in the tree.
+    addresses = {edge["id"]: edge["metrics"] for edge in three.status()["edges"]}
+    assert len(set(addresses.values())) == 3, addresses
+    assert all(a.endswith(f":{_PORT}") and not a.startswith("0.") for a in addresses.values())
+    wait_until(
+        lambda: metric(three, "b", 'ddswan_routes{direction="in",state="open"}') == 1,
+        5.0,
+        "the mirror is a route",
+    )
+    assert metric(three, "a", 'ddswan_routes{direction="out",state="open"}') == 1
+    latency = 'ddswan_end_to_end_latency_seconds_count{peer_lan="a",topic="measured"}'
+    assert metric(three, "b", latency) > 100
+    assert metric(three, "a", "ddswan_coordination_latency_seconds_count") > 0
+    assert metric(three, "a", 'ddswan_samples_resent_total{topic="measured"}') > 0
+    assert "ddswan_leader" not in page(three, "a", "metrics")
+    for process in (publisher, subscriber):
+        process.terminate()
+    assert_same_samples(publisher, subscriber)

@@ -1,0 +1,111 @@
+"""What a subscribing edge says to publishers' edges of their streams: what is written, what it does
+not know, what it has all of. Called by egress.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from edge_broker.links import Links
+from edge_broker.mirror import Inbound, Mirror
+from gateway.tunnel import messages
+from gateway.tunnel.frames import Peer, StreamKey
+
+_ACK_AFTER_S = 0.025
+"""Acknowledgements of that long travel together: they cost a frame each."""
+_REFRESH_S = 5.0
+"""How often an idle stream is acknowledged: a publisher's edge that does not know of it (any
+longer) answers with a refusal."""
+_UNKNOWN_AGAIN_S = 0.1
+_MOST_FINISHED = 4096
+_MOST_UNKNOWN = 4096
+
+
+class Answers:
+    """All acknowledgements of one edge."""
+
+    def __init__(
+        self,
+        me: Peer,
+        links: Links,
+        inbound: Mapping[StreamKey, tuple[Inbound, Mirror]],
+        clock: Callable[[], float],
+    ) -> None:
+        """`inbound` are the open streams, as egress knows them."""
+        self._me = me
+        self._links = links
+        self._inbound = inbound
+        self._clock = clock
+        self._due: dict[StreamKey, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._finished: OrderedDict[StreamKey, None] = OrderedDict()
+        self._unknown_said_s: OrderedDict[StreamKey, float] = OrderedDict()
+
+    # ------------------------------------------------------------ open streams
+
+    def acknowledge_soon(self, stream: StreamKey) -> None:
+        self._due[stream] = None
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_ACK_AFTER_S, self._acknowledge_due)
+
+    def _acknowledge_due(self) -> None:
+        self._timer = None
+        due, self._due = self._due, {}
+        for stream in due:
+            found = self._inbound.get(stream)
+            if found is not None:
+                self.acknowledge(*found)
+
+    def acknowledge(self, inbound: Inbound, mirror: Mirror) -> None:
+        now_s = self._clock()
+        self._due.pop(inbound.key, None)
+        if not inbound.is_reliable and now_s < inbound.acknowledged_s + _REFRESH_S:
+            return
+        inbound.unacknowledged_bytes = 0
+        inbound.acknowledged_s = now_s
+        cumulative, ranges = inbound.incoming.acknowledgement()
+        origin = inbound.key.edge
+        frame = messages.ack(origin, self._me, inbound.key, cumulative, ranges)
+        self._links.send(mirror.key.topic, origin, frame)
+
+    def remind(self, inbound: Inbound, mirror: Mirror, now_s: float) -> None:
+        """Acknowledges again what lacks something, and what has been idle for long."""
+        if inbound.incoming.has_gap or now_s >= inbound.acknowledged_s + _REFRESH_S:
+            self.acknowledge(inbound, mirror)
+
+    # ------------------------------------------------------------ others
+
+    def finish(self, stream: StreamKey, topic: str) -> None:
+        """All of it is written; whatever comes of it later is answered so."""
+        self._finished[stream] = None
+        if len(self._finished) > _MOST_FINISHED:
+            self._finished.popitem(last=False)
+        self.say_finished(stream, topic)
+
+    def is_finished(self, stream: StreamKey) -> bool:
+        return stream in self._finished
+
+    def say_finished(self, stream: StreamKey, topic: str) -> None:
+        """This edge wants no more of it."""
+        frame = messages.ack(stream.edge, self._me, stream, 0, finished=True)
+        self._links.send(topic, stream.edge, frame)
+
+    def say_unknown(self, stream: StreamKey) -> None:
+        """Answers a frame of a stream that is not open here."""
+        if stream in self._finished:
+            self.say_finished(stream, "")
+            return
+        now_s = self._clock()
+        if now_s - self._unknown_said_s.get(stream, -_UNKNOWN_AGAIN_S) < _UNKNOWN_AGAIN_S:
+            return
+        self._unknown_said_s[stream] = now_s
+        if len(self._unknown_said_s) > _MOST_UNKNOWN:
+            self._unknown_said_s.popitem(last=False)
+        frame = messages.ack(stream.edge, self._me, stream, 0, unknown=True)
+        self._links.send("", stream.edge, frame)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
