@@ -110,7 +110,9 @@ def ddsperf(fabric: Fabric, options: Options, way: Way, size: int, rate_hz: floa
     with Meter(None if way.is_plain else fabric, applications) as meter:
         publisher.wait_for_success(lasts_s + 20.0)
         code = subscriber.wait(30.0)
-    return reception(subscriber, code, until, options) | {"processes": meter.used(total_of(subscriber))}
+    return reception(subscriber, code, until, options) | {
+        "processes": meter.used(total_of(subscriber))
+    }
 
 
 def reception(subscriber: Process, code: int, until: float, options: Options) -> Result:
