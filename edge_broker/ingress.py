@@ -31,6 +31,10 @@ from gateway.tunnel.messages import Ack, Subscribe, Unsubscribe
 _log = get_logger("edge.ingress")
 
 _COLLECT_S = 0.002
+_MOST_COLLECTS = 4
+_FLOOD_SAMPLES = 64
+_FLOW_SAMPLES = 8
+"""A topic that gives fewer at once is no part of a flood."""
 _FEWEST_SAMPLES = 64
 _STALL_LIMIT_S = 8.0
 """A full reader stops the reception of its whole DDS domain, and after 10 s of silence the edge
@@ -125,18 +129,20 @@ class Ingress:
         self._is_pump_scheduled = False
         now_s = self._clock()
         can_go_on = False
+        emptied: list[tuple[Outflow, Port]] = []
         for number, outflow in list(self._ready.items()):
             if self._is_collecting(outflow) or outflow.is_blocked(now_s):
                 continue
             if outflow.forward(now_s):
                 can_go_on = True
-            elif outflow.is_flooded and isinstance(outflow.source, ReaderSource):
-                self._collect(outflow.source.reader)
+            elif outflow.last_count >= _FLOW_SAMPLES and isinstance(outflow.source, ReaderSource):
+                emptied.append((outflow, outflow.source.reader))
             else:
                 del self._ready[number]
                 if isinstance(outflow.source, ReplaySource):
                     outflow.end()
                     outflow.announce_end(now_s)
+        self._collect(emptied)
         if can_go_on:
             self.wake()
         else:
@@ -146,18 +152,28 @@ class Ingress:
         source = outflow.source
         return isinstance(source, ReaderSource) and source.reader.ref in self._collecting
 
-    def _collect(self, reader: Port) -> None:
-        """Lets the samples of a flood come together for a moment: small batches would cost every
-        stage behind this one more than the wait. A trickle is never made to wait."""
-        self._collecting.add(reader.ref)
-        self._domain.ignore_reader(reader)
-        asyncio.get_running_loop().call_later(_COLLECT_S, self._end_collecting, reader)
+    def _collect(self, emptied: list[tuple[Outflow, Port]]) -> None:
+        """Lets the samples of a flood, in one topic or in many at once, come together for a moment:
+        small batches would cost every stage behind this one more than the wait. A trickle is never
+        made to wait."""
+        if sum(outflow.last_count for outflow, _ in emptied) < _FLOOD_SAMPLES:
+            for outflow, _ in emptied:
+                del self._ready[outflow.key.number]
+            return
+        pause_s = _COLLECT_S * min(max(1.0, len(emptied) / 4), _MOST_COLLECTS)
+        for _, reader in emptied:
+            self._collecting.add(reader.ref)
+            self._domain.ignore_reader(reader)
+        asyncio.get_running_loop().call_later(
+            pause_s, self._end_collecting, [reader for _, reader in emptied]
+        )
 
-    def _end_collecting(self, reader: Port) -> None:
-        self._collecting.discard(reader.ref)
+    def _end_collecting(self, readers: list[Port]) -> None:
+        self._collecting.difference_update(reader.ref for reader in readers)
         self._pump()
-        if reader.ref not in self._collecting and reader.ref in self._readers:
-            self._domain.heed_reader(reader)
+        for reader in readers:
+            if reader.ref not in self._collecting and reader.ref in self._readers:
+                self._domain.heed_reader(reader)
 
     # ------------------------------------------------------------ messages
 

@@ -23,7 +23,6 @@ _log = get_logger("edge.outflow")
 MOST_SAMPLE_BYTES = MAX_FRAME_BYTES - (1 << 18)
 """A sample needs a frame, and a frame needs room for the names of those it goes to."""
 _FIRST_TAKE = 32
-_FLOOD_SAMPLES = 64
 _OUTAGE_AFTER_S = 0.5
 """A stream nobody acknowledges for that long is not slow, it is cut off."""
 _TAKE_BYTES = 1 << 20
@@ -68,8 +67,8 @@ class Outflow:
         self._may_keep_more = may_keep_more
         self._progress_s: dict[str, float] = {}
         """When each subscriber last acknowledged anything, or began to owe it."""
-        self.is_flooded = False
-        """Samples come faster than they are taken one by one."""
+        self.last_count = 0
+        """Samples of the last take."""
         self.average_size = 0
         """Bytes of a sample, lately; 0: none came yet."""
         self._take = _FIRST_TAKE
@@ -194,7 +193,7 @@ class Outflow:
         """Takes once from the source and sends it on; True when there may be more."""
         columns, has_more = self.source.take(self._take)
         count = len(columns.samples)
-        self.is_flooded = count >= _FLOOD_SAMPLES
+        self.last_count = count
         if count == 0:
             return has_more
         sizes = list(map(len, columns.samples))

@@ -39,13 +39,6 @@ TAG_PREFIX = b"ddswan/"
 TopicKey = tuple[str, str, str | None, str]
 """Topic name, type name, type hash, topic data."""
 
-_DEFAULTS = (
-    '<CycloneDDS><Domain Id="any"><Internal><Watermarks><WhcHigh>150 kB</WhcHigh></Watermarks>'
-    "</Internal></Domain></CycloneDDS>"
-)
-"""Many mirrors write at once. With Cyclone's 500 kB for each they overrun the socket buffers of
-their readers, and resending costs more than waiting."""
-
 _WAIT_NS = 1_000_000_000
 _MOST_READY = 1024
 
@@ -225,10 +218,8 @@ def _native(value: CycloneQos) -> int:
 
 
 def _configuration(interface: str | None) -> str:
-    """Our defaults, what the user's CYCLONEDDS_URI says, then our interface: later entries win."""
-    parts = [_DEFAULTS]
-    if uri := os.environ.get("CYCLONEDDS_URI"):
-        parts.append(uri)
+    """What the user's CYCLONEDDS_URI says, then our interface: later entries win."""
+    parts = [uri] if (uri := os.environ.get("CYCLONEDDS_URI")) else []
     if interface is not None:
         attribute = "address" if _is_ip_address(interface) else "name"
         parts.append(
