@@ -42,20 +42,10 @@ def _from_commas(raw: Any) -> Any:
     return raw
 
 
-def _from_pairs(raw: Any) -> Any:
-    if not isinstance(raw, str):
-        return raw
-    pairs = [part.partition("=") for part in raw.split(",") if part.strip()]
-    if not all(equals for _, equals, _ in pairs):
-        raise ValueError("must be NAME=FILE[,NAME=FILE]")
-    return {name.strip(): file.strip() for name, _, file in pairs}
-
-
 Address = Annotated[str, AfterValidator(_is_address)]
 """host:port; `split_address` takes it apart."""
 Addresses = Annotated[tuple[Address, ...], BeforeValidator(_from_commas), Field(min_length=1)]
 Globs = Annotated[tuple[str, ...], BeforeValidator(_from_commas)]
-FilesByName = Annotated[dict[str, str], BeforeValidator(_from_pairs)]
 Name = Annotated[str, AfterValidator(_is_name)]
 """What may be a node name in the ZooKeeper tree."""
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -152,11 +142,6 @@ class Edge(Group):
         default=None,
         description="Port of /metrics, /healthz, /readyz and /status; 0 picks a free one. "
         "Default: not served.",
-    )
-    types: FilesByName = Field(
-        default={},
-        description="IDL file of a type by type name, for keyed types whose applications announce "
-        "no type information. Has no effect yet.",
     )
     topics: Topics = Topics()
 

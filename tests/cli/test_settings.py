@@ -71,7 +71,6 @@ def test_a_file_may_say_nothing(tmp_path: Path, text: str) -> None:
         ("zookeeper.hosts", "a:1, b:2", ("a:1", "b:2")),
         ("zookeeper.hosts", "[::1]:2181", ("[::1]:2181",)),
         ("edge.topics.deny", "rt/*,secret", ("rt/*", "secret")),
-        ("edge.types", "A=a.idl, ns::B=b.idl", {"A": "a.idl", "ns::B": "b.idl"}),
         ("zookeeper.session_timeout_s", "2.5", 2.5),
         ("edge.metrics_port", "0", 0),
     ],
@@ -194,12 +193,6 @@ def test_a_wrong_entry_of_a_list_is_found(tmp_path: Path) -> None:
             "setting 'edge.domain' in environment variable DDSWAN_EDGE_DOMAIN is 'many': must be ",
         ),
         ({}, {"edge.domain": "-1"}, "setting 'edge.domain' on the command line is '-1': must be "),
-        (
-            {"DDSWAN_EDGE_TYPES": "A"},
-            {},
-            "setting 'edge.types' in environment variable DDSWAN_EDGE_TYPES is 'A': must be "
-            "NAME=FILE[,NAME=FILE]",
-        ),
     ],
 )
 def test_a_wrong_variable_or_flag_is_named(
