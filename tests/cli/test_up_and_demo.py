@@ -93,7 +93,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signa
     finally:
         process.kill()
         process.wait()
-    _assert_gone(children, 5)
+    _assert_gone(children, 1)
     assert "interrupted, stopping everything" in output.read_text()
     assert "Traceback" not in output.read_text()
     assert list(tmp_path.iterdir()) == [output]
@@ -152,7 +152,7 @@ def test_up_runs_everything_and_restarts_what_crashes(tmp_path: Path, up_file: P
     finally:
         process.kill()
         process.wait()
-    _assert_gone(children, 5)
+    _assert_gone(children, 1)
     text = output.read_text()
     stopped = [text.index(words) for words in ("edge stopped", "router stopped", "zookeeper stop")]
     assert stopped == sorted(stopped), text
