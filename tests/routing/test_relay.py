@@ -117,6 +117,7 @@ def test_garbage_is_counted_and_the_rest_still_forwarded() -> None:
             Edge("b", relay.port) as b,
             dial(f"127.0.0.1:{relay.port}") as call,
         ):
+            await b.up("b")
             await greet(call, "a")
             good = batch("b")
             crowd = [f"e{n}" for n in range(10_001)]
@@ -141,6 +142,8 @@ def test_bundles_arrive_whole_or_split_as_their_destinations_want() -> None:
             Edge("c", relay.port) as c,
             dial(f"127.0.0.1:{relay.port}") as call,
         ):
+            for edge in (b, c):
+                await edge.up("b", "c")
             await greet(call, "a")
             to_b = [batch("b", first=n) for n in range(1, 4)]
             to_c, to_both = batch("c"), batch("b", "c", first=7)
