@@ -42,6 +42,7 @@ class Peers(NamedTuple):
 class Ping(NamedTuple):
     nonce: int
     sent_ns: int
+    wanted: bool = False
 
 
 class Pong(NamedTuple):
@@ -138,10 +139,11 @@ def peers(present: Sequence[Peer]) -> bytes:
     return encode(envelope)
 
 
-def ping(nonce: int, sent_ns: int, to: Sequence[str] = ()) -> bytes:
+def ping(nonce: int, sent_ns: int, to: Sequence[str] = (), wanted: bool = False) -> bytes:
     envelope = Envelope(to=to)
     envelope.ping.nonce = nonce
     envelope.ping.sent_ns = sent_ns
+    envelope.ping.wanted = wanted
     return encode(envelope)
 
 
@@ -318,7 +320,7 @@ _READERS: dict[str, Callable[[Envelope], Message]] = {
     "hello": _read_hello,
     "welcome": lambda e: Welcome(e.welcome.router, e.welcome.version),
     "peers": lambda e: Peers(tuple(map(_read_peer, e.peers.peers))),
-    "ping": lambda e: Ping(e.ping.nonce, e.ping.sent_ns),
+    "ping": lambda e: Ping(e.ping.nonce, e.ping.sent_ns, e.ping.wanted),
     "pong": lambda e: Pong(e.pong.nonce, e.pong.sent_ns, e.pong.seen_ns),
     "subscribe": _read_subscribe,
     "unsubscribe": _read_unsubscribe,

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0ctunnel.proto\x12\x10\x64\x64swan.tunnel.v1\"\xd2\x04\n\x08\x45nvelope\x12\n\n\x02to\x18\x01 \x03(\t\x12(\n\x05hello\x18\n \x01(\x0b\x32\x17.ddswan.tunnel.v1.HelloH\x00\x12,\n\x07welcome\x18\x0b \x01(\x0b\x32\x19.ddswan.tunnel.v1.WelcomeH\x00\x12(\n\x05peers\x18\x0c \x01(\x0b\x32\x17.ddswan.tunnel.v1.PeersH\x00\x12&\n\x04ping\x18\r \x01(\x0b\x32\x16.ddswan.tunnel.v1.PingH\x00\x12&\n\x04pong\x18\x0e \x01(\x0b\x32\x16.ddswan.tunnel.v1.PongH\x00\x12\x30\n\tsubscribe\x18\x14 \x01(\x0b\x32\x1b.ddswan.tunnel.v1.SubscribeH\x00\x12\x34\n\x0bunsubscribe\x18\x15 \x01(\x0b\x32\x1d.ddswan.tunnel.v1.UnsubscribeH\x00\x12&\n\x04open\x18\x16 \x01(\x0b\x32\x16.ddswan.tunnel.v1.OpenH\x00\x12(\n\x05\x62\x61tch\x18\x17 \x01(\x0b\x32\x17.ddswan.tunnel.v1.BatchH\x00\x12$\n\x03\x61\x63k\x18\x18 \x01(\x0b\x32\x15.ddswan.tunnel.v1.AckH\x00\x12(\n\x05\x63lose\x18\x19 \x01(\x0b\x32\x17.ddswan.tunnel.v1.CloseH\x00\x12,\n\x07refused\x18\x1a \x01(\x0b\x32\x19.ddswan.tunnel.v1.RefusedH\x00\x12(\n\x05\x61live\x18\x1b \x01(\x0b\x32\x17.ddswan.tunnel.v1.AliveH\x00\x42\x06\n\x04\x62ody\")\n\x04Peer\x12\x0c\n\x04\x65\x64ge\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"[\n\x05Hello\x12$\n\x04peer\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\x0e\n\x06\x66\x61\x62ric\x18\x02 \x01(\t\x12\x0b\n\x03lan\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\"*\n\x07Welcome\x12\x0e\n\x06router\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\".\n\x05Peers\x12%\n\x05peers\x18\x01 \x03(\x0b\x32\x16.ddswan.tunnel.v1.Peer\"&\n\x04Ping\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x0f\n\x07sent_ns\x18\x02 \x01(\x03\"7\n\x04Pong\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x0f\n\x07sent_ns\x18\x02 \x01(\x03\x12\x0f\n\x07seen_ns\x18\x03 \x01(\x03\"B\n\x08StreamId\x12&\n\x06origin\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\x0e\n\x06number\x18\x02 \x01(\r\"s\n\tSubscribe\x12*\n\nsubscriber\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\x1a\n\x12origin_incarnation\x18\x02 \x01(\x06\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x0f\n\x07profile\x18\x04 \x01(\t\"Y\n\x0bUnsubscribe\x12*\n\nsubscriber\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0f\n\x07profile\x18\x03 \x01(\t\"\xa4\x01\n\x04Open\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0f\n\x07profile\x18\x03 \x01(\t\x12\r\n\x05\x66irst\x18\x04 \x01(\x04\x12\x10\n\x08reliable\x18\x05 \x01(\x08\x12\x0f\n\x07history\x18\x06 \x01(\r\x12\x1e\n\x16subscriber_incarnation\x18\x07 \x01(\x06\"\x99\x01\n\x05\x42\x61tch\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x12\n\ntimestamps\x18\x04 \x01(\x0c\x12\r\n\x05sizes\x18\x05 \x01(\x0c\x12\x14\n\x0cuniform_size\x18\x06 \x01(\r\x12\r\n\x05kinds\x18\x07 \x01(\x0c\"$\n\x05Range\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"\xbd\x01\n\x03\x41\x63k\x12*\n\nsubscriber\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12*\n\x06stream\x18\x02 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\x12\n\ncumulative\x18\x03 \x01(\x04\x12\'\n\x06ranges\x18\x04 \x03(\x0b\x32\x17.ddswan.tunnel.v1.Range\x12\x0f\n\x07unknown\x18\x05 \x01(\x08\x12\x10\n\x08\x66inished\x18\x06 \x01(\x08\"A\n\x05\x43lose\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\x0c\n\x04last\x18\x02 \x01(\x04\"3\n\x05\x41live\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\"E\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12*\n\x06stream\x18\x02 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId*G\n\nSampleKind\x12\t\n\x05WRITE\x10\x00\x12\x0b\n\x07\x44ISPOSE\x10\x01\x12\x11\n\rWRITE_DISPOSE\x10\x02\x12\x0e\n\nUNREGISTER\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0ctunnel.proto\x12\x10\x64\x64swan.tunnel.v1\"\xd2\x04\n\x08\x45nvelope\x12\n\n\x02to\x18\x01 \x03(\t\x12(\n\x05hello\x18\n \x01(\x0b\x32\x17.ddswan.tunnel.v1.HelloH\x00\x12,\n\x07welcome\x18\x0b \x01(\x0b\x32\x19.ddswan.tunnel.v1.WelcomeH\x00\x12(\n\x05peers\x18\x0c \x01(\x0b\x32\x17.ddswan.tunnel.v1.PeersH\x00\x12&\n\x04ping\x18\r \x01(\x0b\x32\x16.ddswan.tunnel.v1.PingH\x00\x12&\n\x04pong\x18\x0e \x01(\x0b\x32\x16.ddswan.tunnel.v1.PongH\x00\x12\x30\n\tsubscribe\x18\x14 \x01(\x0b\x32\x1b.ddswan.tunnel.v1.SubscribeH\x00\x12\x34\n\x0bunsubscribe\x18\x15 \x01(\x0b\x32\x1d.ddswan.tunnel.v1.UnsubscribeH\x00\x12&\n\x04open\x18\x16 \x01(\x0b\x32\x16.ddswan.tunnel.v1.OpenH\x00\x12(\n\x05\x62\x61tch\x18\x17 \x01(\x0b\x32\x17.ddswan.tunnel.v1.BatchH\x00\x12$\n\x03\x61\x63k\x18\x18 \x01(\x0b\x32\x15.ddswan.tunnel.v1.AckH\x00\x12(\n\x05\x63lose\x18\x19 \x01(\x0b\x32\x17.ddswan.tunnel.v1.CloseH\x00\x12,\n\x07refused\x18\x1a \x01(\x0b\x32\x19.ddswan.tunnel.v1.RefusedH\x00\x12(\n\x05\x61live\x18\x1b \x01(\x0b\x32\x17.ddswan.tunnel.v1.AliveH\x00\x42\x06\n\x04\x62ody\")\n\x04Peer\x12\x0c\n\x04\x65\x64ge\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"[\n\x05Hello\x12$\n\x04peer\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\x0e\n\x06\x66\x61\x62ric\x18\x02 \x01(\t\x12\x0b\n\x03lan\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\"*\n\x07Welcome\x12\x0e\n\x06router\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\".\n\x05Peers\x12%\n\x05peers\x18\x01 \x03(\x0b\x32\x16.ddswan.tunnel.v1.Peer\"6\n\x04Ping\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x0f\n\x07sent_ns\x18\x02 \x01(\x03\x12\x0e\n\x06wanted\x18\x03 \x01(\x08\"7\n\x04Pong\x12\r\n\x05nonce\x18\x01 \x01(\x04\x12\x0f\n\x07sent_ns\x18\x02 \x01(\x03\x12\x0f\n\x07seen_ns\x18\x03 \x01(\x03\"B\n\x08StreamId\x12&\n\x06origin\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\x0e\n\x06number\x18\x02 \x01(\r\"s\n\tSubscribe\x12*\n\nsubscriber\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\x1a\n\x12origin_incarnation\x18\x02 \x01(\x06\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x0f\n\x07profile\x18\x04 \x01(\t\"Y\n\x0bUnsubscribe\x12*\n\nsubscriber\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0f\n\x07profile\x18\x03 \x01(\t\"\xa4\x01\n\x04Open\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x0f\n\x07profile\x18\x03 \x01(\t\x12\r\n\x05\x66irst\x18\x04 \x01(\x04\x12\x10\n\x08reliable\x18\x05 \x01(\x08\x12\x0f\n\x07history\x18\x06 \x01(\r\x12\x1e\n\x16subscriber_incarnation\x18\x07 \x01(\x06\"\x99\x01\n\x05\x42\x61tch\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x12\n\ntimestamps\x18\x04 \x01(\x0c\x12\r\n\x05sizes\x18\x05 \x01(\x0c\x12\x14\n\x0cuniform_size\x18\x06 \x01(\r\x12\r\n\x05kinds\x18\x07 \x01(\x0c\"$\n\x05Range\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\"\xbd\x01\n\x03\x41\x63k\x12*\n\nsubscriber\x18\x01 \x01(\x0b\x32\x16.ddswan.tunnel.v1.Peer\x12*\n\x06stream\x18\x02 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\x12\n\ncumulative\x18\x03 \x01(\x04\x12\'\n\x06ranges\x18\x04 \x03(\x0b\x32\x17.ddswan.tunnel.v1.Range\x12\x0f\n\x07unknown\x18\x05 \x01(\x08\x12\x10\n\x08\x66inished\x18\x06 \x01(\x08\"A\n\x05\x43lose\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\x12\x0c\n\x04last\x18\x02 \x01(\x04\"3\n\x05\x41live\x12*\n\x06stream\x18\x01 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId\"E\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12*\n\x06stream\x18\x02 \x01(\x0b\x32\x1a.ddswan.tunnel.v1.StreamId*G\n\nSampleKind\x12\t\n\x05WRITE\x10\x00\x12\x0b\n\x07\x44ISPOSE\x10\x01\x12\x11\n\rWRITE_DISPOSE\x10\x02\x12\x0e\n\nUNREGISTER\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tunnel_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SAMPLEKIND']._serialized_start=1976
-  _globals['_SAMPLEKIND']._serialized_end=2047
+  _globals['_SAMPLEKIND']._serialized_start=1992
+  _globals['_SAMPLEKIND']._serialized_end=2063
   _globals['_ENVELOPE']._serialized_start=35
   _globals['_ENVELOPE']._serialized_end=629
   _globals['_PEER']._serialized_start=631
@@ -44,27 +44,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PEERS']._serialized_start=811
   _globals['_PEERS']._serialized_end=857
   _globals['_PING']._serialized_start=859
-  _globals['_PING']._serialized_end=897
-  _globals['_PONG']._serialized_start=899
-  _globals['_PONG']._serialized_end=954
-  _globals['_STREAMID']._serialized_start=956
-  _globals['_STREAMID']._serialized_end=1022
-  _globals['_SUBSCRIBE']._serialized_start=1024
-  _globals['_SUBSCRIBE']._serialized_end=1139
-  _globals['_UNSUBSCRIBE']._serialized_start=1141
-  _globals['_UNSUBSCRIBE']._serialized_end=1230
-  _globals['_OPEN']._serialized_start=1233
-  _globals['_OPEN']._serialized_end=1397
-  _globals['_BATCH']._serialized_start=1400
-  _globals['_BATCH']._serialized_end=1553
-  _globals['_RANGE']._serialized_start=1555
-  _globals['_RANGE']._serialized_end=1591
-  _globals['_ACK']._serialized_start=1594
-  _globals['_ACK']._serialized_end=1783
-  _globals['_CLOSE']._serialized_start=1785
-  _globals['_CLOSE']._serialized_end=1850
-  _globals['_ALIVE']._serialized_start=1852
-  _globals['_ALIVE']._serialized_end=1903
-  _globals['_REFUSED']._serialized_start=1905
-  _globals['_REFUSED']._serialized_end=1974
+  _globals['_PING']._serialized_end=913
+  _globals['_PONG']._serialized_start=915
+  _globals['_PONG']._serialized_end=970
+  _globals['_STREAMID']._serialized_start=972
+  _globals['_STREAMID']._serialized_end=1038
+  _globals['_SUBSCRIBE']._serialized_start=1040
+  _globals['_SUBSCRIBE']._serialized_end=1155
+  _globals['_UNSUBSCRIBE']._serialized_start=1157
+  _globals['_UNSUBSCRIBE']._serialized_end=1246
+  _globals['_OPEN']._serialized_start=1249
+  _globals['_OPEN']._serialized_end=1413
+  _globals['_BATCH']._serialized_start=1416
+  _globals['_BATCH']._serialized_end=1569
+  _globals['_RANGE']._serialized_start=1571
+  _globals['_RANGE']._serialized_end=1607
+  _globals['_ACK']._serialized_start=1610
+  _globals['_ACK']._serialized_end=1799
+  _globals['_CLOSE']._serialized_start=1801
+  _globals['_CLOSE']._serialized_end=1866
+  _globals['_ALIVE']._serialized_start=1868
+  _globals['_ALIVE']._serialized_end=1919
+  _globals['_REFUSED']._serialized_start=1921
+  _globals['_REFUSED']._serialized_end=1990
 # @@protoc_insertion_point(module_scope)

@@ -85,12 +85,14 @@ class Peers(_message.Message):
     def __init__(self, peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ...) -> None: ...
 
 class Ping(_message.Message):
-    __slots__ = ("nonce", "sent_ns")
+    __slots__ = ("nonce", "sent_ns", "wanted")
     NONCE_FIELD_NUMBER: _ClassVar[int]
     SENT_NS_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
     nonce: int
     sent_ns: int
-    def __init__(self, nonce: _Optional[int] = ..., sent_ns: _Optional[int] = ...) -> None: ...
+    wanted: bool
+    def __init__(self, nonce: _Optional[int] = ..., sent_ns: _Optional[int] = ..., wanted: _Optional[bool] = ...) -> None: ...
 
 class Pong(_message.Message):
     __slots__ = ("nonce", "sent_ns", "seen_ns")
