@@ -13,8 +13,8 @@ from tests.e2e.traffic import (
     subscribe,
 )
 from tests.lab.fabric import Fabric, edge_of
-from tests.lab.namespaces import WAN_INTERFACE
 from tests.lab.process import wait_until
+from tests.lab.wan import WAN_INTERFACE
 
 LANS = ("a", "b", "c")
 

@@ -17,11 +17,19 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.lab.process import Process, ProcessFailed, wait_until
+from tests.lab.wan import (
+    CLOUD,
+    QUEUE_PACKETS,
+    WAN_INTERFACE,
+    Cable,
+    Emulator,
+    Wan,
+    direct_interface,
+    uplink_interface,
+)
 
 LAN_INTERFACE = "lan0"
 """The multicast-capable interface of a LAN, the one DDS picks by itself."""
-WAN_INTERFACE = "wan0"
-"""The uplink of a LAN, without multicast."""
 LAN_ADDRESS = "192.168.7.1"
 """The same in every LAN, as behind NATs: whoever lets addresses of one LAN into another fails."""
 CLOUD_ADDRESS = "10.99.0.1"
@@ -123,8 +131,10 @@ class Lab:
     """Named LANs around one cloud. A context manager: on leaving, every process that lives in one
     of its namespaces ends, and the networks with them."""
 
-    def __init__(self, *lans: str, directory: Path | None = None) -> None:
+    def __init__(self, *lans: str, directory: Path | None = None, wan: Wan | None = None) -> None:
         self._lan_names = lans
+        self._wan_plan = wan or Wan(is_emulated=False)
+        self._emulator: Emulator | None = None
         self._given_directory = directory
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._user_holder: subprocess.Popen[bytes] | None = None
@@ -163,17 +173,37 @@ class Lab:
     def lan(self, name: str) -> Namespace:
         return self._namespaces[f"lan {name}"]
 
+    @property
+    def wan(self) -> Emulator:
+        """The emulated links: `lab.wan["a", "cloud"]`, `lab.wan["a", "b"]`."""
+        if self._emulator is None:
+            raise LabUnavailable("this lab has no emulated links: make it with Lab(…, wan=Wan(…))")
+        return self._emulator
+
+    def express_address(self, lan: str, peer: str) -> str:
+        """The address of a LAN on its direct link with another; only that other reaches it."""
+        return self._wan_plan.direct_address(lan, peer)
+
     def cut(self, lan: str) -> None:
         """Take the link between a LAN and the cloud down: packets vanish, nobody is told."""
-        self.cloud.run(["ip", "link", "set", self._cloud_interface(lan), "down"])
+        if self._emulator is not None:
+            self._emulator[lan, CLOUD].set(cut=True)
+        else:
+            self.cloud.run(["ip", "link", "set", self._cloud_interface(lan), "down"])
 
     def heal(self, lan: str) -> None:
-        self.cloud.run(["ip", "link", "set", self._cloud_interface(lan), "up"])
+        if self._emulator is not None:
+            self._emulator[lan, CLOUD].set(cut=False)
+        else:
+            self.cloud.run(["ip", "link", "set", self._cloud_interface(lan), "up"])
 
     def pids(self) -> dict[int, str]:
-        """Every process that lives in this lab now, holders left out: pid and command line."""
+        """Every process that lives in this lab now: pid and command line. Holders are left out, and
+        the emulator, which is part of the networks."""
         inodes = {space.inode: space for space in self._namespaces.values()}
         holders = {space.holder_pid for space in inodes.values()}
+        if self._emulator is not None and self._emulator.pid is not None:
+            holders.add(self._emulator.pid)
         found = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) in holders:
@@ -194,6 +224,9 @@ class Lab:
             process.kill()
         if self._namespaces:
             wait_until(lambda: not self.pids(), 10.0, "the lab's processes end")
+        if self._emulator is not None:
+            self._emulator.close()
+            self._emulator = None
         for space in self._namespaces.values():
             space.close()
         if self._user_holder is not None:
@@ -244,7 +277,12 @@ class Lab:
         return holder
 
     def spawn(
-        self, space: Namespace, argv: Sequence[str], name: str, env: Mapping[str, str]
+        self,
+        space: Namespace,
+        argv: Sequence[str],
+        name: str,
+        env: Mapping[str, str],
+        pass_fds: Sequence[int] = (),
     ) -> Process:
         self._outputs += 1
         where = space.name.replace("/", "_").replace(" ", "-")
@@ -255,6 +293,7 @@ class Lab:
             output=output,
             env=self.environment(env),
             cwd=REPOSITORY,
+            pass_fds=pass_fds,
         )
         self._processes.append(process)
         return process
@@ -274,12 +313,42 @@ class Lab:
             self.enter_options = ["--user", "--preserve-credentials"]
         self._namespaces["cloud"] = cloud = Namespace("cloud", self)
         cloud.run(["ip", "address", "add", f"{CLOUD_ADDRESS}/32", "dev", "lo"])
+        for name in self._lan_names:
+            self._namespaces[f"lan {name}"] = Namespace(f"lan {name}", self)
+        self._lay(self._wan_plan.cables(self._lan_names, lambda name: self._space(name).holder_pid))
         for index, name in enumerate(self._lan_names):
-            self._namespaces[f"lan {name}"] = lan = Namespace(f"lan {name}", self)
-            self._connect(lan, index, self._cloud_interface(name))
+            self._connect(self.lan(name), index)
+        for index, pair in enumerate(self._wan_plan.direct):
+            for lan, peer in (pair, pair[::-1]):
+                address = self._wan_plan.direct_address(lan, peer)
+                self._bring_up(self.lan(lan), direct_interface(index), address)
 
-    def _connect(self, lan: Namespace, index: int, cloud_interface: str) -> None:
-        """Give a LAN its multicast interface and its uplink."""
+    def _space(self, name: str) -> Namespace:
+        return self.cloud if name == CLOUD else self.lan(name)
+
+    def _lay(self, cables: Sequence[Cable]) -> None:
+        """Make the interfaces at the ends of the links."""
+        if self._wan_plan.is_emulated:
+            self._emulator = Emulator(self._wan_plan.seed, cables)
+            self._emulator.start(
+                lambda argv, fds: self.spawn(self.cloud, argv, "emulator", {}, pass_fds=fds)
+            )
+            return
+        for cable in cables:
+            (_, interface), (peer_pid, peer_interface) = cable.ends
+            _ip(
+                self._space(cable.names[0]),
+                f"link add {interface} type veth peer name {peer_interface} netns {peer_pid}",
+            )
+
+    def _bring_up(self, space: Namespace, interface: str, address: str) -> None:
+        queue = f"txqueuelen {QUEUE_PACKETS}" if self._wan_plan.is_emulated else ""
+        mtu = self._wan_plan.mtu
+        _ip(space, f"link set {interface} mtu {mtu} {queue} multicast off up")
+        _ip(space, f"address add {address}/24 dev {interface}")
+
+    def _connect(self, lan: Namespace, index: int) -> None:
+        """Give a LAN its multicast interface, and its uplink addresses."""
         # The far end of the veth pair has no address: what matters is an interface that is up,
         # has a carrier and takes multicast, which loops back to every process of the LAN.
         _ip(lan, f"link add {LAN_INTERFACE} type veth peer name {LAN_INTERFACE}-peer")
@@ -287,19 +356,12 @@ class Lab:
         _ip(lan, f"link set {LAN_INTERFACE} multicast on up")
         _ip(lan, f"address add {LAN_ADDRESS}/24 dev {LAN_INTERFACE}")
         _ip(lan, f"route add 224.0.0.0/4 dev {LAN_INTERFACE}")
-        _ip(
-            self.cloud,
-            f"link add {cloud_interface} type veth peer name {WAN_INTERFACE}"
-            f" netns {lan.holder_pid}",
-        )
-        _ip(self.cloud, f"link set {cloud_interface} multicast off up")
-        _ip(self.cloud, f"address add 100.64.{index}.1/24 dev {cloud_interface}")
-        _ip(lan, f"link set {WAN_INTERFACE} multicast off up")
-        _ip(lan, f"address add 100.64.{index}.2/24 dev {WAN_INTERFACE}")
+        self._bring_up(self.cloud, uplink_interface(index), f"100.64.{index}.1")
+        self._bring_up(lan, WAN_INTERFACE, f"100.64.{index}.2")
         _ip(lan, f"route add {CLOUD_ADDRESS}/32 via 100.64.{index}.1 dev {WAN_INTERFACE}")
 
     def _cloud_interface(self, lan: str) -> str:
-        return f"to{self._lan_names.index(lan)}"
+        return uplink_interface(self._lan_names.index(lan))
 
 
 def end_orphans() -> list[int]:

@@ -63,7 +63,14 @@ class Process:
     waits for its reader and the file stays for whoever looks into a failure."""
 
     def __init__(
-        self, argv: Sequence[str], *, name: str, output: Path, env: Mapping[str, str], cwd: Path
+        self,
+        argv: Sequence[str],
+        *,
+        name: str,
+        output: Path,
+        env: Mapping[str, str],
+        cwd: Path,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self.name = name
         self.argv = list(argv)
@@ -78,6 +85,7 @@ class Process:
                 env=dict(env),
                 cwd=cwd,
                 start_new_session=True,
+                pass_fds=pass_fds,
             )
 
     @property

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.namespaces import CLOUD_ADDRESS, LAN_INTERFACE, REPOSITORY, WAN_INTERFACE, Lab
+from tests.lab.namespaces import CLOUD_ADDRESS, LAN_INTERFACE, REPOSITORY, Lab
 from tests.lab.process import ProcessFailed, wait_until
+from tests.lab.wan import WAN_INTERFACE
 
 pytestmark = [pytest.mark.lab]
 
