@@ -1,0 +1,167 @@
+"""How two edges meet on a new connection: dialling the addresses of one edge, and what each side
+says and objects to before a link exists. Called by express.py; which link is kept stays out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Callable
+from typing import NamedTuple
+
+import psutil
+
+from gateway.config import split_address
+from gateway.errors import FrameError, LinkError
+from gateway.tunnel import messages
+from gateway.tunnel.conversation import GREETING_TIMEOUT_S, QUEUE_LIMIT_BYTES
+from gateway.tunnel.messages import Hello, Refused
+from gateway.tunnel.wire import Wire, connect
+
+_STAGGER_S = 0.1
+"""Between one address of an edge and the next, while none has answered."""
+_MOST_ADDRESSES = 8
+
+
+class Candidate(NamedTuple):
+    """Where one life of an edge may be reached; without addresses it can only be waited for."""
+
+    incarnation: int
+    addresses: tuple[str, ...]
+
+
+def own_addresses(host: str, port: int) -> tuple[str, ...]:
+    """Where a listener on this host and port may be reached from elsewhere."""
+    try:
+        listening = ipaddress.ip_address(host)
+    except ValueError:
+        return (f"{host}:{port}",)
+    if not listening.is_unspecified:
+        return (_join(listening, port),)
+    found = []
+    for entries in psutil.net_if_addrs().values():
+        for entry in entries:
+            try:
+                address = ipaddress.ip_address(entry.address)
+            except ValueError:  # of the hardware, or bound to one link
+                continue
+            if not (address.is_loopback or address.is_link_local):
+                found.append(address)
+    # Both families only on the wildcard of both.
+    usable = [each for each in found if each.version <= listening.version]
+    return tuple(_join(each, port) for each in usable[:_MOST_ADDRESSES])
+
+
+def _join(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+# ---------------------------------------------------------------- dialling
+
+
+async def dial(
+    hello: Hello, edge: str, candidate: Candidate, on_greeted: Callable[[Wire, Hello], None]
+) -> str:
+    """Dials all addresses, each a moment after the one before it, until the edge answers at one;
+    returns why it did not."""
+    greets = asyncio.Lock()
+    loop = asyncio.get_running_loop()
+    problems: list[str] = []
+    pending: set[asyncio.Task[str]] = set()
+    left = list(candidate.addresses[:_MOST_ADDRESSES])
+    try:
+        while left or pending:
+            if left:
+                address = left.pop(0)
+                work = _dial_one(hello, edge, candidate.incarnation, address, greets, on_greeted)
+                pending.add(loop.create_task(work, name=f"express dialling {address}"))
+            done, pending = await asyncio.wait(
+                pending,
+                timeout=_STAGGER_S if left else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            problems += [task.result() for task in done]
+            if "" in problems:
+                return ""
+    finally:
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending)
+    return "; ".join(problems)
+
+
+async def _dial_one(
+    hello: Hello,
+    edge: str,
+    incarnation: int,
+    address: str,
+    greets: asyncio.Lock,
+    on_greeted: Callable[[Wire, Hello], None],
+) -> str:
+    """Several may connect, but only one at a time greets: the other edge would take a second
+    greeting for a redial. Returns why no link came of it."""
+    try:
+        async with asyncio.timeout(GREETING_TIMEOUT_S):
+            wire = await connect(*split_address(address), QUEUE_LIMIT_BYTES)
+            try:
+                async with greets:
+                    wire.send(messages.hello(*hello))
+                    answer = messages.decode_message(await wire.greeting())
+                    problem = _answer_problem(answer, hello, edge, incarnation)
+                    if not problem:
+                        assert isinstance(answer, Hello)
+                        on_greeted(wire, answer)
+                        return ""
+            except BaseException:
+                wire.close()
+                raise
+            wire.close()
+    except TimeoutError:
+        problem = f"no answer within {GREETING_TIMEOUT_S:g} s"
+    except (FrameError, LinkError, ValueError) as error:
+        problem = str(error)
+    return f"{address}: {problem}"
+
+
+def _answer_problem(answer: messages.Message, hello: Hello, edge: str, incarnation: int) -> str:
+    if isinstance(answer, Refused):
+        return f"refused: {answer.reason}"
+    if not isinstance(answer, Hello):
+        return f"expected a hello, got {type(answer).__name__}"
+    if answer.peer.edge != edge or answer.fabric != hello.fabric:
+        return f"edge {answer.peer.edge!r} of fabric {answer.fabric!r} answers there"
+    if answer.peer.incarnation != incarnation:
+        return "another process of that edge answers there"
+    return ""
+
+
+# ---------------------------------------------------------------- accepting
+
+
+async def heard(wire: Wire) -> Hello:
+    """What a dialling edge says first; raises FrameError or LinkError."""
+    try:
+        async with asyncio.timeout(GREETING_TIMEOUT_S):
+            message = messages.decode_message(await wire.greeting())
+    except TimeoutError as error:
+        raise LinkError(f"no hello within {GREETING_TIMEOUT_S:g} s") from error
+    if not isinstance(message, Hello):
+        raise FrameError(f"expected a hello, got {type(message).__name__}")
+    return message
+
+
+def objection(greeting: Hello, own: Hello, is_known: Callable[[str, int], bool]) -> str:
+    """Why this edge may not be linked; empty when it may."""
+    if greeting.fabric != own.fabric:
+        return (
+            f"edge {own.peer.edge} is of fabric {own.fabric!r}, not {greeting.fabric!r}: "
+            "start both edges with the same --fabric"
+        )
+    if greeting.peer == own.peer:
+        return "it is this edge itself: its advertised addresses lead to it"
+    if greeting.peer.edge == own.peer.edge:
+        return f"this edge is called {own.peer.edge!r} too: give each edge its own --id"
+    if not is_known(*greeting.peer):
+        return f"edge {greeting.peer.edge[:80]!r} is not in the tree with that incarnation (yet)"
+    return ""

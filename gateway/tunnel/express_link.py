@@ -1,0 +1,141 @@
+"""One express link: a greeted connection to another edge, with its heartbeat and what it measures
+of the way. Made and ended by express.py; which connection is kept and what frames say to edges
+stays out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from gateway.errors import FrameError, LinkError
+from gateway.observe.logs import get_logger
+from gateway.tunnel import messages
+from gateway.tunnel.conversation import SILENT_TICKS, TICK_S
+from gateway.tunnel.frames import Frame, decode
+from gateway.tunnel.messages import Hello, Ping, Pong
+from gateway.tunnel.wire import Wire
+
+log = get_logger("tunnel")
+
+
+class ExpressLink:
+    """A connection from its greeting to its end; it never comes back. Whoever calls it has the
+    loop's turn. `on_end` is called on the loop, once."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        greeting: Hello,
+        *,
+        is_dialled: bool,
+        on_frame: Callable[[ExpressLink, Frame], None],
+        on_drained: Callable[[ExpressLink], None],
+        on_end: Callable[[ExpressLink, str, Exception | None], None],
+    ) -> None:
+        self.edge, self.incarnation = greeting.peer
+        self.lan = greeting.lan
+        self.version = greeting.version
+        self.remote = wire.remote
+        self.is_dialled = is_dialled
+        """By this edge; else by the other one."""
+        self.is_up = True
+        self.is_wanted_there = not is_dialled
+        """As the other edge last said; who dials wants."""
+        self.unwanted_ticks = 0
+        self.rtt_s: float | None = None
+        self.clock: tuple[int, int, int] | None = None
+        """Last ping as wall clocks in ns: sent here, seen there, answer received here."""
+        self.garbage = 0
+        self.dropped = 0
+        """Frames that found the link over or its queue full."""
+        self._wire = wire
+        self._loop = asyncio.get_running_loop()
+        self._on_frame = on_frame
+        self._on_end = on_end
+        self._silent_ticks = 0
+        self._ping_nonce = 0
+        self._ping_sent_s = 0.0
+        wire.on_broken = self.end
+        wire.on_drained = lambda: on_drained(self)
+
+    def __repr__(self) -> str:
+        return f"<ExpressLink {self.edge} {self.remote} {'up' if self.is_up else 'over'}>"
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._wire.queued_bytes
+
+    @property
+    def is_congested(self) -> bool:
+        """Producers stop until `on_drained`."""
+        return self._wire.is_congested
+
+    def send(self, frame: bytes) -> bool:
+        """Write a frame now, or queue it behind others; False when it was dropped because the
+        link is over or its queue full."""
+        if self.is_up and self._wire.send(frame):
+            return True
+        self.dropped += 1
+        return False
+
+    def start(self) -> None:
+        """Reads from now on."""
+        self._loop.add_reader(self._wire.fileno(), self.on_readable)
+
+    def beat(self, is_wanted: bool) -> None:
+        """One tick has passed."""
+        if self._silent_ticks >= SILENT_TICKS:
+            self.end(f"nothing heard for {SILENT_TICKS * TICK_S:g} s")
+            return
+        self._silent_ticks += 1
+        self.unwanted_ticks = 0 if is_wanted or self.is_wanted_there else self.unwanted_ticks + 1
+        self._ping_nonce += 1
+        self._ping_sent_s = time.monotonic()
+        self._wire.send(messages.ping(self._ping_nonce, time.time_ns(), wanted=is_wanted))
+
+    def end(self, reason: str, error: Exception | None = None) -> None:
+        if self.is_up:
+            self.is_up = False
+            self._loop.remove_reader(self._wire.fileno())
+            self._wire.close()
+            # Not here and now: whoever was just sending must not meet its own consequences.
+            self._loop.call_soon_threadsafe(self._on_end, self, reason, error)
+
+    def on_readable(self) -> None:
+        """Reads what has come, once."""
+        if not self.is_up:
+            return
+        try:
+            received = self._wire.receive()
+            self._silent_ticks = 0
+            for raw in received:
+                frame = decode(raw)
+                if frame.envelope.to:
+                    self._on_frame(self, frame)
+                else:
+                    self._on_neighbour(frame)
+        except FrameError as error:
+            # What follows cannot be trusted to be frames.
+            self.garbage += 1
+            self.end(f"garbage: {error}")
+        except LinkError as error:
+            self.end(str(error))
+        except Exception as error:
+            self.end("a fault in this edge", error)
+
+    def _on_neighbour(self, frame: Frame) -> None:
+        try:
+            message = messages.interpret(frame)
+        except FrameError:
+            # Well-formed, but nothing this version knows.
+            self.garbage += 1
+            return
+        if isinstance(message, Pong):
+            if message.nonce == self._ping_nonce:
+                self.rtt_s = time.monotonic() - self._ping_sent_s
+                self.clock = (message.sent_ns, message.seen_ns, time.time_ns())
+        elif isinstance(message, Ping):
+            self.is_wanted_there = message.wanted
+            self._wire.send(messages.pong(message, time.time_ns()))

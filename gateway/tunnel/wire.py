@@ -1,0 +1,367 @@
+"""The door to sockets: one non-blocking TCP connection that carries frames, each behind its length
+in 4 bytes, little endian. Called by express_link.py and express.py; what frames say stays out. TLS
+has its place in `_read`, `_read_into` and `_write`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from gateway.errors import FrameError, LinkError
+from gateway.tunnel.conversation import SILENT_TICKS, TICK_S
+from gateway.tunnel.frames import MAX_FRAME_BYTES
+
+Address = tuple[str, int]
+
+_LENGTH = struct.Struct("<I")
+_LENGTH_BYTES = _LENGTH.size
+_JOINED_BYTES = 16 * 1024
+"""A frame up to this size is copied behind its length: cheaper than handing over two buffers."""
+_BUFFER_BYTES = 128 * 1024
+_CHUNK_BYTES = 1024 * 1024
+_MOST_GREETING_BYTES = 4096
+_MOST_PARTS = 512
+"""Buffers in one system call; Linux takes 1024."""
+_BACKLOG = 64
+_WOULD_BLOCK = (BlockingIOError, InterruptedError)
+_LINUX_THIN_LINEAR_TIMEOUTS = 16
+"""TCP_THIN_LINEAR_TIMEOUTS: a lone sample that is lost again is not waited for twice as long."""
+
+
+class Wire:
+    """One connection. `on_broken` is called with the reason when writing shows that it is over;
+    `on_drained` when the queue falls to `low_bytes` after it was above `high_bytes`. Belongs to
+    whoever has the loop's turn."""
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        *,
+        limit_bytes: int,
+        high_bytes: int = 1 << 20,
+        low_bytes: int = 1 << 18,
+    ) -> None:
+        self.remote = _name(connected.getpeername())
+        self.queued_bytes = 0
+        self.is_congested = False
+        self.is_open = True
+        self.on_broken: Callable[[str], None] = _ignore
+        self.on_drained: Callable[[], None] = _nothing
+        self._socket = connected
+        self._loop = asyncio.get_running_loop()
+        self._limit_bytes = limit_bytes
+        self._high_bytes = high_bytes
+        self._low_bytes = low_bytes
+        self._queue: deque[bytes | memoryview] = deque()
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._filled = 0
+        self._chunks: list[bytes] = []
+        """Of a frame larger than the buffer, which lacks `_missing` bytes."""
+        self._missing = 0
+        _tune(connected)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """What is still queued is gone."""
+        if self.is_open:
+            self.is_open = False
+            self._loop.remove_writer(self._socket)
+            self._socket.close()
+            self._queue.clear()
+            self.queued_bytes = 0
+            self.is_congested = False
+
+    # ------------------------------------------------------------ the seam
+
+    def _read(self, most: int) -> bytes:
+        return self._socket.recv(most)
+
+    def _read_into(self, room: memoryview) -> int:
+        return self._socket.recv_into(room)
+
+    def _write(self, part: bytes) -> int:
+        return self._socket.send(part)
+
+    def _write_all(self, parts: list[bytes | memoryview]) -> int:
+        return self._socket.sendmsg(parts)
+
+    # ------------------------------------------------------------ sending
+
+    def send(self, frame: bytes) -> bool:
+        """Written at once when nothing waits, else queued; False when the connection is over, the
+        queue full or the frame larger than any link takes."""
+        size = len(frame)
+        if self._queue:
+            return self._put(frame, size)
+        if size > MAX_FRAME_BYTES or size > self._limit_bytes:
+            return False
+        try:
+            if size <= _JOINED_BYTES:
+                record = _LENGTH.pack(size) + frame
+                sent = self._write(record)
+                if sent == _LENGTH_BYTES + size:
+                    return True
+                self._keep(memoryview(record)[sent:])
+            else:
+                prefix = _LENGTH.pack(size)
+                sent = self._write_all([prefix, frame])
+                if sent == _LENGTH_BYTES + size:
+                    return True
+                if sent < _LENGTH_BYTES:
+                    self._keep(memoryview(prefix)[sent:])
+                    sent = _LENGTH_BYTES
+                self._keep(memoryview(frame)[sent - _LENGTH_BYTES :])
+        except _WOULD_BLOCK:
+            return self._put(frame, size)
+        except OSError as error:
+            self.on_broken(_reason(error))
+            return False
+        return True
+
+    def _put(self, frame: bytes, size: int) -> bool:
+        if self.queued_bytes + size > self._limit_bytes or size > MAX_FRAME_BYTES:
+            return False
+        if size <= _JOINED_BYTES:
+            self._keep(_LENGTH.pack(size) + frame)
+        else:
+            self._keep(_LENGTH.pack(size))
+            self._keep(frame)
+        return True
+
+    def _keep(self, part: bytes | memoryview) -> None:
+        if not self._queue:
+            self._loop.add_writer(self._socket, self._flush)
+        self._queue.append(part)
+        self.queued_bytes += len(part)
+        if self.queued_bytes > self._high_bytes:
+            self.is_congested = True
+
+    def _flush(self) -> None:
+        """The connection takes bytes again."""
+        queue = self._queue
+        try:
+            sent = self._write_all(list(islice(queue, _MOST_PARTS)))
+        except _WOULD_BLOCK:
+            return
+        except OSError as error:
+            self.on_broken(_reason(error))
+            return
+        self.queued_bytes -= sent
+        while sent:
+            part = queue.popleft()
+            if len(part) > sent:
+                queue.appendleft(memoryview(part)[sent:])
+                break
+            sent -= len(part)
+        if not queue:
+            self._loop.remove_writer(self._socket)
+        if self.is_congested and self.queued_bytes <= self._low_bytes:
+            self.is_congested = False
+            self.on_drained()
+
+    # ------------------------------------------------------------ receiving
+
+    def receive(self) -> list[bytes]:
+        """The frames completed by one read, perhaps none. Raises LinkError when the connection is
+        over, FrameError when what comes are no frames."""
+        try:
+            if self._missing:
+                return self._receive_chunk()
+            got = self._read_into(self._buffer[self._filled :])
+        except _WOULD_BLOCK:
+            return []
+        except OSError as error:
+            raise LinkError(_reason(error)) from error
+        if not got:
+            raise LinkError("the other edge hung up")
+        return self._split(self._filled + got)
+
+    def _split(self, filled: int) -> list[bytes]:
+        buffer = self._buffer
+        frames = []
+        start = 0
+        while (at := start + _LENGTH_BYTES) <= filled:
+            size = _LENGTH.unpack_from(buffer, start)[0]
+            if size > MAX_FRAME_BYTES:
+                raise FrameError(f"a frame of {size} bytes is announced, more than any may have")
+            end = at + size
+            if end > filled:
+                if size > _BUFFER_BYTES - _LENGTH_BYTES:
+                    self._chunks.append(bytes(buffer[at:filled]))
+                    self._missing = end - filled
+                    start = filled
+                break
+            frames.append(bytes(buffer[at:end]))
+            start = end
+        self._filled = filled - start
+        if start and self._filled:
+            buffer[: self._filled] = bytes(buffer[start:filled])
+        return frames
+
+    def _receive_chunk(self) -> list[bytes]:
+        chunk = self._read(min(self._missing, _CHUNK_BYTES))
+        if not chunk:
+            raise LinkError("the other edge hung up")
+        self._chunks.append(chunk)
+        self._missing -= len(chunk)
+        if self._missing:
+            return []
+        frame = b"".join(self._chunks)
+        self._chunks.clear()
+        return [frame]
+
+    async def greeting(self) -> bytes:
+        """The first frame and not a byte more. Raises FrameError when it is none, LinkError when
+        none comes."""
+        size = _LENGTH.unpack(await self._exactly(_LENGTH_BYTES))[0]
+        if size > _MOST_GREETING_BYTES:
+            raise FrameError("expected a hello: what answers there is no edge of ddswan")
+        return await self._exactly(size)
+
+    async def _exactly(self, size: int) -> bytes:
+        got = b""
+        while len(got) < size:
+            try:
+                chunk = self._read(size - len(got))
+            except _WOULD_BLOCK:
+                await _readable(self._loop, self._socket)
+                continue
+            except OSError as error:
+                raise LinkError(_reason(error)) from error
+            if not chunk:
+                raise LinkError("the other edge hung up before greeting")
+            got += chunk
+        return got
+
+
+# ---------------------------------------------------------------- connections
+
+
+async def connect(host: str, port: int, limit_bytes: int) -> Wire:
+    """Raises LinkError."""
+    problem = "the name has no address"
+    for family, address in await _resolve(host, port):
+        dialled = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            dialled.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(dialled, address)
+            return Wire(dialled, limit_bytes=limit_bytes)
+        except OSError as error:
+            dialled.close()
+            problem = _reason(error)
+        except BaseException:
+            dialled.close()
+            raise
+    raise LinkError(problem)
+
+
+class Listener:
+    """Accepts connections from construction to close; `on_accepted` is called on the loop. Raises
+    LinkError when the address cannot be listened on."""
+
+    def __init__(self, host: str, port: int, on_accepted: Callable[[socket.socket], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_accepted = on_accepted
+        try:
+            family, address = _resolve_now(host, port)[0]
+            self._socket = socket.create_server(address, family=family, backlog=_BACKLOG)
+        except OSError as error:
+            raise LinkError(
+                f"cannot listen on {host}:{port}: {_reason(error)}; choose another address with "
+                "--express-listen"
+            ) from error
+        self._socket.setblocking(False)
+        self.port: int = self._socket.getsockname()[1]
+        self._loop.add_reader(self._socket, self._accept)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+
+    def pause(self, seconds: float) -> None:
+        self._loop.remove_reader(self._socket)
+        self._loop.call_later(seconds, self._resume)
+
+    def _resume(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            accepted, _ = self._socket.accept()
+        except _WOULD_BLOCK:
+            return
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                # The queue of the listener stays readable: without a rest this would spin.
+                self.pause(1.0)
+            return
+        accepted.setblocking(False)
+        self._on_accepted(accepted)
+
+
+async def _resolve(host: str, port: int) -> list[tuple[int, Address]]:
+    with suppress(OSError):
+        return _resolve_now(host, port, socket.AI_NUMERICHOST)
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise LinkError(_reason(error)) from error
+    return [(int(entry[0]), _host_and_port(entry[4])) for entry in found]
+
+
+def _resolve_now(host: str, port: int, flags: int = 0) -> list[tuple[int, Address]]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return [(int(entry[0]), _host_and_port(entry[4])) for entry in found]
+
+
+def _host_and_port(address: tuple[Any, ...]) -> Address:
+    return str(address[0]), int(address[1])
+
+
+async def _readable(loop: asyncio.AbstractEventLoop, what: socket.socket) -> None:
+    ready = asyncio.Event()
+    loop.add_reader(what, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(what)
+
+
+def _tune(connected: socket.socket) -> None:
+    """Latency first, and no peer that is gone without a word is believed in for long."""
+    tcp = socket.IPPROTO_TCP
+    connected.setsockopt(tcp, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        milliseconds = round(SILENT_TICKS * TICK_S * 1000)
+        connected.setsockopt(tcp, socket.TCP_USER_TIMEOUT, milliseconds)
+        connected.setsockopt(tcp, _LINUX_THIN_LINEAR_TIMEOUTS, 1)
+
+
+def _name(address: tuple[str, int]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _ignore(_reason: str) -> None:
+    """Nobody listens yet."""
+
+
+def _nothing() -> None:
+    """Nobody listens yet."""
