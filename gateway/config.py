@@ -42,10 +42,21 @@ def _from_commas(raw: Any) -> Any:
     return raw
 
 
+def _shares_from_commas(raw: Any) -> Any:
+    if not isinstance(raw, str):
+        return raw
+    pairs = [part.rpartition("=") for part in raw.split(",") if part.strip()]
+    if not all(equals for _, equals, _ in pairs):
+        raise ValueError("must be PATTERN=SHARE[,PATTERN=SHARE]")
+    return {pattern.strip(): share.strip() for pattern, _, share in pairs}
+
+
 Address = Annotated[str, AfterValidator(_is_address)]
 """host:port; `split_address` takes it apart."""
 Addresses = Annotated[tuple[Address, ...], BeforeValidator(_from_commas), Field(min_length=1)]
 Globs = Annotated[tuple[str, ...], BeforeValidator(_from_commas)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Shares = Annotated[dict[str, Share], BeforeValidator(_shares_from_commas)]
 Name = Annotated[str, AfterValidator(_is_name)]
 """What may be a node name in the ZooKeeper tree."""
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -272,6 +283,55 @@ class Ingress(Group):
     )
 
 
+class Trace(Group):
+    """Latency traces: rows an edge writes about samples that arrived, for `ddswan analyze`."""
+
+    directory: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Directory the edge writes traces into (Parquet files); several edges may "
+        "share it. Default: none are written.",
+    )
+    share: Share = Field(
+        default=0.01,
+        description="Share of a topic's batches that are traced, 0 to 1. One in a hundred gives "
+        "percentiles of any busy topic within minutes and costs nearly nothing.",
+    )
+    topics: Shares = Field(
+        default={},
+        description="Shares of single topics, by pattern (`*`, `?`, `[…]`); the first that "
+        "matches counts. Default: `share` for all.",
+    )
+    deadline_misses: bool = Field(
+        default=True,
+        description="Trace every sample that arrives later than its deadline, whatever the share: "
+        "these are the ones somebody asks about.",
+    )
+    file_bytes: int = Field(
+        default=16 * 1024 * 1024,
+        ge=65_536,
+        description="Bytes after which a new file is begun; never more than a quarter of "
+        "`disk_bytes`. 16 MiB hold about half a million rows.",
+    )
+    file_age_s: Seconds = Field(
+        default=60.0,
+        description="Seconds after which a file is closed and can be read. A crash loses the rows "
+        "of the file being written, never a closed one.",
+    )
+    disk_bytes: int = Field(
+        default=1024 * 1024 * 1024,
+        ge=1_048_576,
+        description="Bytes one edge's files may take; the oldest are removed first. 1 GiB is some "
+        "30 million samples.",
+    )
+    queue_samples: int = Field(
+        default=200_000,
+        ge=1_000,
+        description="Rows waiting to be written before more are dropped and counted. 200,000 are "
+        "a second of the busiest edge, all of it traced.",
+    )
+
+
 _FABRIC = "Name of the fabric: brokers of different fabrics share ZooKeeper and nothing else."
 
 
@@ -286,6 +346,7 @@ class Config(Group):
     router: Router = Router()
     stream: Stream = Stream()
     ingress: Ingress = Ingress()
+    trace: Trace = Trace()
 
 
 class EmbeddedZooKeeper(ZooKeeper):
@@ -312,5 +373,6 @@ class Fabric(Group):
     metrics: Metrics = Metrics()
     stream: Stream = Stream()
     ingress: Ingress = Ingress()
+    trace: Trace = Trace()
     routers: tuple[Router, ...] = Field(default=(), description="The routing brokers to run.")
     edges: tuple[Edge, ...] = Field(default=(), description="The edge brokers to run.")
