@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
+import time
 from collections import Counter
 from dataclasses import replace
 from importlib.metadata import version
@@ -98,7 +99,13 @@ class Edge:
             version=self._version,
         )
         me = Peer(self._info.edge, self._info.incarnation)
-        self._metrics = BrokerMetrics("edge", self._version)
+        self._metrics = BrokerMetrics(
+            "edge",
+            self._version,
+            fabric=config.fabric,
+            broker=settings.id,
+            lan=settings.lan,
+        )
         self._zk = ZooKeeper(
             ",".join(config.zookeeper.hosts),
             config.fabric,
@@ -205,6 +212,7 @@ class Edge:
         self._reconciler.mark()
 
     def _on_session(self, state: SessionState) -> None:
+        self._metrics.zookeeper_connected.set(state is SessionState.CONNECTED)
         if state is SessionState.LOST:
             self._metrics.session_losses.inc()
 
@@ -266,6 +274,9 @@ class Edge:
         self._links.observe()
         self._ingress.observe()
         self._egress.observe()
+        now_s = time.monotonic()
+        self._metrics.retire("topic", self._ingress.topics() | self._egress.topics(), now_s)
+        self._metrics.retire("peer", self._links.peers(), now_s)
         malformed = self._watcher.malformed
         for kind, count in (malformed - self._published_malformed).items():
             self._metrics.bad_records.labels(kind).inc(count)

@@ -373,6 +373,8 @@ class Egress:
         """Writes what is known of mirrors and streams into the metrics."""
         for inbound, mirror in self._inbound.values():
             mirror.count_losses(inbound)
+        waiting_bytes = sum(inbound.waiting_bytes for inbound, _ in self._inbound.values())
+        self._metrics.pending_bytes.set(waiting_bytes)
         states = Counter(mirror.state for mirror in self._mirrors.values())
         for state in MIRROR_STATES:
             self._metrics.routes.labels(direction="in", state=state).set(states[state])

@@ -94,6 +94,7 @@ class Ingress:
         """Stream and subscriber that were brought together by a hand-over, not by a request, and
         until when that may stay so."""
         self._shown_topics: set[str] = set()
+        self._shown_lans: set[str] = set()
         self._ready: dict[int, Outflow] = {}
         self._next_stream = 1
         self._kept_beyond_bytes = 0
@@ -515,16 +516,33 @@ class Ingress:
 
     def observe(self) -> None:
         """Writes what is known of the streams into the metrics."""
+        metrics = self._metrics
+        now_s = self._clock()
         kept: Counter[str] = Counter()
+        fill: dict[str, float] = {}
         states: Counter[str] = Counter()
+        lags: dict[str, float] = {}
         for outflow in self._streams.values():
-            kept[self._metrics.topic_label(outflow.topic)] += outflow.stream.kept_bytes
+            label = metrics.topic_label(outflow.topic)
+            kept[label] += outflow.stream.kept_bytes
+            fill[label] = max(fill.get(label, 0.0), outflow.fill_ratio)
             states[outflow.state] += 1
+            for edge in outflow.stream.destinations:
+                if (info := self._view.edges.get(edge)) is not None:
+                    lags[info.lan] = max(lags.get(info.lan, 0.0), outflow.lag_s(edge, now_s))
         for topic in self._shown_topics - kept.keys():
-            self._metrics.window_bytes.remove(topic)
+            metrics.window_bytes.remove(topic)
+            metrics.window_fill.remove(topic)
         for topic, size in kept.items():
-            self._metrics.window_bytes.labels(topic=topic).set(size)
+            metrics.window_bytes.labels(topic=topic).set(size)
+            metrics.window_fill.labels(topic=topic).set(fill[topic])
         self._shown_topics = set(kept)
+        for lan in self._shown_lans - lags.keys():
+            metrics.acknowledgement_lag.remove(lan)
+        for lan, lag_s in lags.items():
+            metrics.acknowledgement_lag.labels(peer_lan=lan).set(lag_s)
+        self._shown_lans = set(lags)
+        metrics.outage_bytes.set(self._kept_beyond_bytes)
         for state in OUTFLOW_STATES:
             self._metrics.routes.labels(direction="out", state=state).set(states[state])
 

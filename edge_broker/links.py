@@ -109,6 +109,16 @@ class Links:
             self._metrics.queue_bytes.labels(peer=router).set(link.queued_bytes)
             if link.rtt_s is not None:
                 self._metrics.link_rtt.labels(peer=router).set(link.rtt_s)
+            if link.clock is not None:
+                sent_ns, seen_ns, received_ns = link.clock
+                offset_s = (2 * seen_ns - sent_ns - received_ns) / 2e9
+                self._metrics.link_clock_offset.labels(peer=router).set(offset_s)
+                error_s = max(0, received_ns - sent_ns) / 2e9
+                self._metrics.link_clock_error.labels(peer=router).set(error_s)
+
+    def peers(self) -> set[str]:
+        """The brokers there are links to, up or not."""
+        return set(self._links)
 
     async def close(self) -> None:
         for router in list(self._links):
@@ -123,7 +133,14 @@ class Links:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         self._was_up.discard(router)
-        for family in (self._metrics.link_up, self._metrics.queue_bytes, self._metrics.link_rtt):
+        metrics = self._metrics
+        for family in (
+            metrics.link_up,
+            metrics.queue_bytes,
+            metrics.link_rtt,
+            metrics.link_clock_offset,
+            metrics.link_clock_error,
+        ):
             with suppress(KeyError):
                 family.remove(router)
         self.generation += 1

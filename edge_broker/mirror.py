@@ -29,10 +29,11 @@ MIRROR_STATES = ("waiting for its type", "unavailable", "matching", "asking", "o
 
 
 class Pending(NamedTuple):
-    """A batch in its turn, with how many of its samples are done with."""
+    """A batch in its turn, with how many of its samples are done with, and since when it is."""
 
     batch: Batch
     done: int
+    arrived_s: float
 
 
 class Inbound:
@@ -65,13 +66,21 @@ class Inbound:
     def offer(self, batch: Batch) -> None:
         """Puts what is in its turn behind what waits already."""
         size = len(batch.payload)
+        now_s = time.monotonic()
         for delivery in self.incoming.offer(batch.first, batch.count, batch, size):
-            self.pending.append(Pending(delivery.item, delivery.skip))
+            self.pending.append(Pending(delivery.item, delivery.skip, now_s))
 
     def advance(self, first: int) -> None:
         """Nothing before `first` will come any more."""
+        now_s = time.monotonic()
         for delivery in self.incoming.advance(first):
-            self.pending.append(Pending(delivery.item, delivery.skip))
+            self.pending.append(Pending(delivery.item, delivery.skip, now_s))
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that have arrived and are not in DDS yet."""
+        waiting = sum(len(pending.batch.payload) for pending in self.pending)
+        return self.incoming.held_bytes + waiting
 
 
 class Mirror:
@@ -103,9 +112,17 @@ class Mirror:
         self._bytes_out = metrics.bytes_out.labels(topic=label)
         self._rejected = metrics.samples_dropped.labels(topic=label, reason="rejected_by_dds")
         self._expired = metrics.samples_dropped.labels(topic=label, reason="expired")
-        self._lost = metrics.samples_dropped.labels(topic=label, reason="lost")
+        self._lost = {
+            is_reliable: metrics.samples_dropped.labels(topic=label, reason=reason)
+            for is_reliable, reason in ((True, "lost"), (False, "best_effort"))
+        }
         self._duplicates = metrics.samples_duplicate.labels(topic=label)
-        self._latency = metrics.end_to_end_latency.labels(topic=label, peer_lan=want.lan)
+        pair = metrics.pair_label(key.topic, want.lan)
+        self._latency = metrics.end_to_end_latency.labels(topic=pair, peer_lan=want.lan)
+        self._egress_hop = metrics.hop_latency.labels(hop="egress")
+        self._deadline = metrics.deadline_meter(
+            key.topic, want.lan, "routed", want.profile.qos.deadline_ns
+        )
 
     @property
     def state(self) -> str:
@@ -162,7 +179,7 @@ class Mirror:
     def write(self, inbound: Inbound) -> bool:
         """Writes the stream's next batch; False when the writer is full."""
         assert self.writer is not None
-        batch, done = inbound.pending.popleft()
+        batch, done, arrived_s = inbound.pending.popleft()
         samples = batch.samples(done)
         timestamps: Sequence[int] = batch.timestamps[done:] if done else batch.timestamps
         kinds = batch.kinds[done:] if done else batch.kinds
@@ -182,7 +199,11 @@ class Mirror:
         self._samples_out.inc(count)
         self._bytes_out.inc(size)
         if count:
-            self._latency.observe(max(0, time.time_ns() - timestamps[0]) / 1e9)
+            now_ns = time.time_ns()
+            self._latency.observe(max(0, now_ns - timestamps[0]) / 1e9)
+            self._egress_hop.observe(time.monotonic() - arrived_s)
+            if self._deadline is not None:
+                self._deadline.count(timestamps[:count], now_ns)
         inbound.unacknowledged_bytes += size
         dealt_with = count
         if fresh is not None:
@@ -191,7 +212,7 @@ class Mirror:
         inbound.written = batch.first + done + dealt_with - 1
         inbound.incoming.written(inbound.written)
         if not is_whole:
-            inbound.pending.appendleft(Pending(batch, done + dealt_with))
+            inbound.pending.appendleft(Pending(batch, done + dealt_with, arrived_s))
         return is_whole
 
     def _fresh(self, timestamps: Sequence[int], kinds: bytes) -> list[int] | None:
@@ -213,7 +234,7 @@ class Mirror:
             self._duplicates.inc(incoming.duplicates - inbound.duplicates_told)
             inbound.duplicates_told = incoming.duplicates
         if incoming.lost > inbound.lost_told:
-            self._lost.inc(incoming.lost - inbound.lost_told)
+            self._lost[inbound.is_reliable].inc(incoming.lost - inbound.lost_told)
             inbound.lost_told = incoming.lost
 
     def assert_liveliness(self) -> None:

@@ -4,6 +4,7 @@ numbers its samples, and who gets them over which link. Called by ingress, which
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from edge_broker.history import HistoryCache
@@ -62,6 +63,7 @@ class Outflow:
         self.preludes: dict[str, int] = {}
         """For each subscriber the number of the replay it gets first; 0: none."""
         self._links = links
+        self._window_bytes = window_bytes
         self._batch_samples = batch_samples
         self._batch_bytes = batch_bytes
         self._may_keep_more = may_keep_more
@@ -84,6 +86,7 @@ class Outflow:
         self._bytes_in = metrics.bytes_in.labels(topic=label)
         self._batches = metrics.batches_sent.labels(topic=label, path="routed")
         self._resent = metrics.samples_resent.labels(topic=label)
+        self._ingress_hop = metrics.hop_latency.labels(hop="ingress")
         self._too_large = metrics.samples_dropped.labels(topic=label, reason="too_large")
 
     @property
@@ -96,6 +99,11 @@ class Outflow:
         if self.is_ending:
             return "ending"
         return "open" if self.stream.has_room else "blocked"
+
+    @property
+    def fill_ratio(self) -> float:
+        """Share of the window in use."""
+        return self.stream.kept_bytes / self._window_bytes
 
     def is_blocked(self, now_s: float) -> bool:
         """Whether taking must wait: for acknowledgements, or for a link to drain. During an outage
@@ -127,6 +135,12 @@ class Outflow:
             if self.stream.acknowledged(edge) < last
             and now_s - self._progress_s.get(edge, 0.0) > since_s
         ]
+
+    def lag_s(self, edge: str, now_s: float) -> float:
+        """How long this subscriber has owed an acknowledgement without sending any."""
+        if self.stream.acknowledged(edge) >= self.stream.next_number - 1 or not self.is_reliable:
+            return 0.0
+        return now_s - self._progress_s.get(edge, now_s)
 
     def plan(self) -> list[tuple[RouterLink, tuple[str, ...]]]:
         """Which subscribers are reached over which link now."""
@@ -208,6 +222,7 @@ class Outflow:
             self.history.add(columns)
         for start, end in split(sizes, self._batch_samples, self._batch_bytes):
             self._send(columns, sizes, start, end, now_s)
+        self._ingress_hop.observe(max(0, time.time_ns() - columns.timestamps[0]) / 1e9)
         self.average_size = size // count
         self._samples_in.inc(count)
         self._bytes_in.inc(size)

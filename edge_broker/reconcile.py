@@ -102,6 +102,9 @@ class Reconciler:
         self._ingress.set_view(view)
         wanted, unmatched = wanted_mirrors(view, local, lan=me.lan)
         self._egress.converge(wanted, view)
+        mirrored = {key.topic for key in wanted}
+        unassigned = [topic for topic in mirrored if not wanted_routers(view, [topic])]
+        self._metrics.unassigned_topics.set(len(unassigned))
         self._report(unmatched)
 
     def _served(self, me: EdgeInfo) -> LocalProfiles:

@@ -101,7 +101,9 @@ class Router:
         self._config = config
         self._lifetime = lifetime
         self._version = version("ddswan")
-        self._metrics = BrokerMetrics("router", self._version)
+        self._metrics = BrokerMetrics(
+            "router", self._version, fabric=config.fabric, broker=settings.id
+        )
         self._relay = Relay(
             settings.listen,
             router=settings.id,
@@ -196,6 +198,7 @@ class Router:
         self._registrar.declare({path: encode_router(self._info)})
 
     def _on_session(self, state: SessionState) -> None:
+        self._metrics.zookeeper_connected.set(state is SessionState.CONNECTED)
         if state is SessionState.LOST:
             self._metrics.session_losses.inc()
 

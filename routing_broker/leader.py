@@ -158,6 +158,7 @@ class Leader:
         self._term = None
         self._watcher.follow(frozenset())
         self._metrics.is_leader.set(0)
+        self._metrics.unassigned_topics.set(0)
         self._show_assignments({})
 
     async def _plan_and_write(self, term: _Term) -> None:
@@ -225,6 +226,7 @@ class Leader:
         if unserved and not term.unserved:
             log.warning("topics have no router; start one", topics=unserved)
         term.unserved = unserved
+        self._metrics.unassigned_topics.set(unserved)
 
     def _show_assignments(self, topics: Mapping[str, TopicView]) -> None:
         counts = Counter(t.assignment.primary for t in topics.values() if t.assignment is not None)

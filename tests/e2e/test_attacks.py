@@ -49,9 +49,16 @@ def status(fabric: Fabric, lan: str) -> dict[str, Any]:
 
 
 def metric(fabric: Fabric, lan: str, series: str) -> float:
-    """The sum of all series whose line starts so."""
-    lines = page(fabric, lan, "metrics").splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(series))
+    """The sum of all series of this name that have these labels among others."""
+    name, _, labels = series.rstrip("}").partition("{")
+    wanted = set(filter(None, labels.split(",")))
+    total = 0.0
+    for line in page(fabric, lan, "metrics").splitlines():
+        found, _, rest = line.partition("{")
+        labels, _, value = rest.rpartition("} ")
+        if found == name and wanted <= set(labels.split(",")):
+            total += float(value)
+    return total
 
 
 def rss_bytes(process: Process) -> int:

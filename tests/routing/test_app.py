@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 import time
@@ -181,8 +182,9 @@ def test_health_and_status(start: Start) -> None:
     assert status["zookeeper"] == "connected"
     assert status["edges"] == []
     metrics = router.ask("/metrics")[1]
-    assert "ddswan_leader 1.0" in metrics
-    assert f"ddswan_leader_epoch {float(status['epoch'])}" in metrics
+    assert re.search(r"^ddswan_leader\{.*\} 1.0$", metrics, re.MULTILINE)
+    epoch = re.escape(str(float(status["epoch"])))
+    assert re.search(rf"^ddswan_leader_epoch\{{.*\}} {epoch}$", metrics, re.MULTILINE)
 
 
 def test_without_zookeeper_it_waits_and_can_be_stopped(tmp_path: Path) -> None:
