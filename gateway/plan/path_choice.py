@@ -1,0 +1,338 @@
+"""Which paths a batch of a deadline topic takes: one, one and another if it is not confirmed in
+time, or several at once. Pure; called by the edge broker's sending side for every batch.
+
+What is promised: with `adaptive`, a sample misses its deadline although another path would have
+brought it in time with a probability of at most the target, as far as the delays observed tell.
+A copy is worth its bytes only when it rescues: where all paths are late, or the other is always
+slower, none is sent, and a clock error matters only where it changes which paths are in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+
+from gateway.plan.path_quality import PathQuality
+
+DEFAULT_TARGET = 0.001
+DECISION_S = 0.05
+"""How long a choice is good for as long as nothing happens."""
+HOLD_S = 0.5
+"""Several copies are sent at least this long."""
+LEAVING_SHARE = 0.8
+"""Back to one copy only below this share of the target."""
+FASTER_S = 2.0
+"""A path has to be clearly faster for so long before a path that does its work is left for it."""
+FASTER_SHARE = 0.8
+FASTER_LEAST_S = 0.002
+HEDGED_SHARE_MOST = 0.2
+"""A first copy that is late more often than this is not worth waiting for."""
+HEDGE_KNOWN_LEAST = 50.0
+_BUDGET_TOLERANCE = 0.05
+_ERROR_STEPS = (-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0)
+
+_NOTHING_OUTSTANDING: Mapping[str, float] = {}
+
+
+class Mode(StrEnum):
+    """How a deadline topic uses the paths it has."""
+
+    SINGLE = "single"
+    DUPLICATE = "duplicate"
+    ADAPTIVE = "adaptive"
+
+
+@dataclass(frozen=True, slots=True)
+class Hedge:
+    """Send a copy on `path` if the batch is not confirmed `after_s` after it was sent."""
+
+    path: str
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    paths: tuple[str, ...]
+    """Send one copy on each; empty when no path is up."""
+    why: str
+    """For operators."""
+    hedge: Hedge | None = None
+    risk: float = 0.0
+    """Expected share of samples that miss although one of the paths not taken would not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """One path and this budget, for each clock error considered."""
+
+    quality: PathQuality
+    late: tuple[float, ...]
+    rescue: tuple[float, ...]
+    is_stalled: bool
+
+
+class PathChooser:
+    """For one topic and one destination edge. Keeps the last choice, so that it is cheap and does
+    not flap."""
+
+    def __init__(self, mode: Mode, *, target: float = DEFAULT_TARGET) -> None:
+        self.mode = mode
+        self.target = target
+        self.choice: Choice | None = None
+        """The last one, for `status`."""
+        self._until_s = 0.0
+        self._versions = -1
+        self._budget_s = 0.0
+        self._primary: str | None = None
+        self._overdue_s: dict[str, float] = {}
+        self._has_stall = False
+        self._copies_until_s = 0.0
+        self._faster_since_s: float | None = None
+
+    def choose(
+        self,
+        paths: Sequence[PathQuality],
+        budget_s: float,
+        now_s: float,
+        *,
+        clock_error_s: float = 0.0,
+        outstanding_s: Mapping[str, float] = _NOTHING_OUTSTANDING,
+        can_hedge: bool = False,
+    ) -> Choice:
+        """`paths` in order of preference; `budget_s`: deadline minus the age of the batch's oldest
+        sample; `clock_error_s`: how wrong the delays may be because of the clocks;
+        `outstanding_s`: for each path the age of its oldest batch (or probe) not confirmed yet;
+        `can_hedge`: whether batches are confirmed one by one and the caller keeps them."""
+        choice = self.choice
+        if (
+            choice is not None
+            and now_s < self._until_s
+            and abs(budget_s - self._budget_s) <= _BUDGET_TOLERANCE * abs(self._budget_s)
+            and sum([each.version for each in paths], len(paths)) == self._versions
+            and self._is_stalled(outstanding_s) == self._has_stall
+        ):
+            return choice
+        self._versions = sum([each.version for each in paths], len(paths))
+        self._until_s = now_s + DECISION_S
+        self._budget_s = budget_s
+        self._overdue_s = {each.name: each.overdue_s for each in paths}
+        self._has_stall = self._is_stalled(outstanding_s)
+        usable = [each for each in paths if each.is_up]
+        self.choice = self._decide(usable, budget_s, now_s, clock_error_s, outstanding_s, can_hedge)
+        return self.choice
+
+    def _is_stalled(self, outstanding_s: Mapping[str, float]) -> bool:
+        overdue_s = self._overdue_s
+        return any(age_s > overdue_s.get(name, age_s) for name, age_s in outstanding_s.items())
+
+    def _decide(
+        self,
+        usable: list[PathQuality],
+        budget_s: float,
+        now_s: float,
+        clock_error_s: float,
+        outstanding_s: Mapping[str, float],
+        can_hedge: bool,
+    ) -> Choice:
+        if not usable:
+            return Choice((), "no path is up")
+        if self.mode is Mode.SINGLE:
+            return Choice((usable[0].name,), f"{usable[0].name} alone: mode single")
+        if len(usable) == 1:
+            return Choice((usable[0].name,), f"{usable[0].name} alone: no other path is up")
+        if self.mode is Mode.DUPLICATE:
+            return Choice(tuple(each.name for each in usable), "all paths: mode duplicate")
+        budgets = _budgets_s(budget_s, clock_error_s)
+        outlooks = [
+            _look(each, budgets, now_s, outstanding_s.get(each.name, 0.0)) for each in usable
+        ]
+        primary = self._choose_primary(outlooks, now_s)
+        others = [each for each in outlooks if each is not primary]
+        risk = _risk([primary], others)
+        hedge, hedged_risk = None, risk
+        if can_hedge:
+            hedge, hedged_risk = _plan_hedge(primary, others, budgets, now_s)
+        has_copies = self.choice is not None and len(self.choice.paths) > 1
+        limit = self.target * (LEAVING_SHARE if has_copies else 1.0)
+        if min(risk, hedged_risk) > limit:
+            self._copies_until_s = now_s + HOLD_S
+        elif not has_copies or now_s >= self._copies_until_s:
+            return self._alone(primary, others, budget_s, hedge, min(risk, hedged_risk))
+        return self._copied(primary, others, budget_s, now_s, risk)
+
+    # ------------------------------------------------------------ the first path
+
+    def _choose_primary(self, outlooks: list[_Outlook], now_s: float) -> _Outlook:
+        """The path whose misses the others could help least; among equals the fastest. The one in
+        use is kept while it is as good, or the better one has not proven faster for long."""
+        risks = {
+            each.quality.name: max(
+                _risk([each], [other for other in outlooks if other is not each]), self.target
+            )
+            for each in outlooks
+        }
+        best = min(outlooks, key=lambda each: (risks[each.quality.name], _level_s(each.quality)))
+        current = next((each for each in outlooks if each.quality.name == self._primary), None)
+        if current is None or risks[current.quality.name] > 1.5 * risks[best.quality.name]:
+            self._faster_since_s = None
+        elif not _is_clearly_faster(best.quality, current.quality):
+            self._faster_since_s = None
+            return current
+        elif self._faster_since_s is None:
+            self._faster_since_s = now_s
+            return current
+        elif now_s - self._faster_since_s < FASTER_S:
+            return current
+        else:
+            self._faster_since_s = None
+        self._primary = best.quality.name
+        return best
+
+    # ------------------------------------------------------------ the answers
+
+    def _alone(
+        self,
+        primary: _Outlook,
+        others: list[_Outlook],
+        budget_s: float,
+        hedge: Hedge | None,
+        risk: float,
+    ) -> Choice:
+        name = primary.quality.name
+        late = primary.late[len(primary.late) // 2]
+        stalled = [each.quality.name for each in others if each.is_stalled]
+        if late > 0.5:
+            why = (
+                f"{name} alone: no path meets {_ms(budget_s)}, "
+                f"{name} takes {_ms(_level_s(primary.quality))} and a copy would not help"
+            )
+        else:
+            why = (
+                f"{name} alone: takes {_ms(_level_s(primary.quality))} of {_ms(budget_s)}, "
+                f"a copy would save {_percent(risk)} of the samples"
+            )
+        if stalled:
+            why += f"; {', '.join(stalled)} stalled"
+        if hedge is not None:
+            why += f"; a copy on {hedge.path} after {_ms(hedge.after_s)} without confirmation"
+        return Choice((name,), why, hedge, risk)
+
+    def _copied(
+        self,
+        primary: _Outlook,
+        others: list[_Outlook],
+        budget_s: float,
+        now_s: float,
+        risk: float,
+    ) -> Choice:
+        taken, left = [primary], list(others)
+        while left:
+            addition = min(
+                left, key=lambda each: _risk([*taken, each], [it for it in left if it is not each])
+            )
+            taken.append(addition)
+            left.remove(addition)
+            if _risk(taken, left) <= self.target:
+                break
+        names = tuple(each.quality.name for each in taken)
+        title = " and ".join(names)
+        name = primary.quality.name
+        known = primary.quality.known(now_s)
+        needed = 0.5 / self.target
+        late = primary.late[len(primary.late) // 2]
+        if primary.is_stalled:
+            why = f"{title}: {name} is stalled, nothing confirmed for longer than usual"
+        elif risk <= self.target:
+            why = f"{title}: for a moment more, {name} alone has just become good enough"
+        elif known < needed and late * (known + 1.0) < 1.0:
+            why = f"{title}: still learning {name}, {known:.0f} of {needed:.0f} delays observed"
+        else:
+            why = (
+                f"{title}: {name} alone misses {_ms(budget_s)} with "
+                f"{_percent(late)}, "
+                f"a copy saves {_percent(risk)} of the samples, target {_percent(self.target)}"
+            )
+        return Choice(names, why, None, _risk(taken, left))
+
+
+# ---------------------------------------------------------------- probabilities
+
+
+def _budgets_s(budget_s: float, clock_error_s: float) -> tuple[float, ...]:
+    """The middle one is the budget itself."""
+    if clock_error_s <= 0.0:
+        return (budget_s,)
+    return tuple(budget_s + step * clock_error_s for step in _ERROR_STEPS)
+
+
+def _look(
+    quality: PathQuality, budgets_s: tuple[float, ...], now_s: float, outstanding_s: float
+) -> _Outlook:
+    is_stalled = outstanding_s > quality.overdue_s
+    rescue = tuple([quality.rescue_probability(each, now_s) for each in budgets_s])
+    if is_stalled:
+        late = (1.0,) * len(budgets_s)
+    else:
+        late = tuple([quality.miss_probability(each, now_s) for each in budgets_s])
+    return _Outlook(quality, late, rescue, is_stalled)
+
+
+def _risk(taken: list[_Outlook], left: list[_Outlook]) -> float:
+    """That all of `taken` are late and one of `left` would not have been, for the clock error that
+    makes it worst. Paths are taken as independent: when they fail together a copy is worth less,
+    so that errs towards sending it."""
+    return max(
+        prod([each.late[step] for each in taken])
+        * (1.0 - prod([1.0 - each.rescue[step] for each in left]))
+        for step in range(len(taken[0].late))
+    )
+
+
+def _plan_hedge(
+    primary: _Outlook, others: list[_Outlook], budgets_s: tuple[float, ...], now_s: float
+) -> tuple[Hedge | None, float]:
+    """The best path for a second copy once the first is overdue, and the risk left then: that the
+    first is late and the second would have been in time only if sent at once."""
+    late = primary.late[len(primary.late) // 2]
+    quality = primary.quality
+    if primary.is_stalled or late > HEDGED_SHARE_MOST or not quality.is_confirming:
+        return None, 1.0
+    after_s = quality.overdue_s
+    best: tuple[Hedge | None, float] = (None, 1.0)
+    for other in others:
+        if other.is_stalled or other.quality.known(now_s) < HEDGE_KNOWN_LEAST:
+            continue
+        too_late = [other.quality.miss_probability(each - after_s, now_s) for each in budgets_s]
+        if too_late[len(too_late) // 2] > 0.5:
+            continue
+        risk = max(
+            primary.late[step] * max(0.0, other.rescue[step] - (1.0 - too_late[step]))
+            for step in range(len(budgets_s))
+        )
+        if risk < best[1]:
+            best = (Hedge(other.quality.name, after_s), risk)
+    return best
+
+
+def _level_s(quality: PathQuality) -> float:
+    return quality.level_s if quality.level_s is not None else 1e9
+
+
+def _is_clearly_faster(one: PathQuality, other: PathQuality) -> bool:
+    return _level_s(one) < min(
+        _level_s(other) - FASTER_LEAST_S,
+        _level_s(other) - (1.0 - FASTER_SHARE) * abs(_level_s(other)),
+    )
+
+
+# ---------------------------------------------------------------- words
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.0f} ms" if seconds < 1e6 else "an unknown time"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.2g} %"
