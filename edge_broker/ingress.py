@@ -345,9 +345,7 @@ class Ingress:
             edge=edge,
             samples=missing,
         )
-        self._metrics.samples_dropped.labels(
-            topic=self._metrics.topic_label(outflow.topic), reason="laggard"
-        ).inc(missing)
+        outflow.given_up.inc(missing)
         self._drop_subscriber(outflow, edge)
 
     def stop(self) -> None:

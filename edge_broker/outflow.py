@@ -87,6 +87,8 @@ class Outflow:
         self._batches = metrics.batches_sent.labels(topic=label, path="routed")
         self._resent = metrics.samples_resent.labels(topic=label)
         self._ingress_hop = metrics.hop_latency.labels(hop="ingress")
+        self.given_up = metrics.samples_dropped.labels(topic=label, reason="laggard")
+        """Counts samples a subscriber will not get, because it was left behind."""
         self._too_large = metrics.samples_dropped.labels(topic=label, reason="too_large")
 
     @property

@@ -289,7 +289,7 @@ class BrokerMetrics:
         self.trace_rows_dropped = self._counter(
             "ddswan_trace_rows_dropped",
             "Trace rows given up. Reasons: `disk` (it is full or fails), `queue` (more came than "
-            "could be written).",
+            "could be written), `malformed` (a bug).",
             "reason",
         )
 
