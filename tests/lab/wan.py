@@ -9,7 +9,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -138,7 +138,7 @@ class Emulator:
 
     # What links need.
 
-    def change(self, lines: Sequence[int], changes: dict[str, float]) -> None:
+    def change(self, lines: Sequence[int], changes: Mapping[str, float]) -> None:
         unknown = changes.keys() - FIELDS
         if unknown:
             raise TypeError(f"no such setting: {', '.join(unknown)}; there are {sorted(FIELDS)}")
@@ -183,9 +183,13 @@ class Link:
         `Impairments`. In effect on return."""
         self._emulator.change(self._chosen(direction), changes)
 
+    def apply(self, impairments: Impairments, *, direction: Direction = "both") -> None:
+        """Set everything, also what has its default."""
+        self._emulator.change(self._chosen(direction), asdict(impairments))
+
     def clear(self, *, direction: Direction = "both") -> None:
         """Pass everything on at once again."""
-        self._emulator.change(self._chosen(direction), asdict(Impairments()))
+        self.apply(Impairments(), direction=direction)
 
     def impairments(self) -> tuple[Impairments, Impairments]:
         """There, and back."""

@@ -115,8 +115,7 @@ class LinkModel:
         waiting_ns = max(0, self._free_ns - now_ns)
         scale = ns_per_byte / self._ns_per_byte if self._ns_per_byte else 0.0
         self._free_ns = now_ns + int(waiting_ns * scale)
-        before = self._impairments
-        if (before.delay_ms, before.jitter_ms) != (impairments.delay_ms, impairments.jitter_ms):
+        if _way(impairments) != _way(self._impairments):
             self._last_ns = now_ns
         self._ns_per_byte = ns_per_byte
         self._queue_ns = impairments.queue_bytes * ns_per_byte
@@ -154,6 +153,11 @@ class LinkModel:
             return due_ns + int(asked.reorder_ms * 1e6)
         self._last_ns = due_ns
         return due_ns
+
+
+def _way(asked: Impairments) -> tuple[float, float, float]:
+    """What makes packets sent later find a shorter way."""
+    return asked.delay_ms, asked.jitter_ms, asked.rate_mbit
 
 
 class Line:
