@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.analysis.vocabulary import NETWORK_HOPS, confidence
+from gateway.analysis.vocabulary import BETWEEN_EDGES, confidence
 from gateway.observe.trace_schema import TracePath
 
 Row = dict[str, Any]
@@ -87,7 +87,9 @@ def _about_lateness(row: Row, ways: dict[str, Row], culprits: Counter[str]) -> l
     if row["late"] < _LEAST_LATE or low <= TARGET or not culprits:
         return []
     hop, blamed = culprits.most_common(1)[0]
-    network = sum(culprits[name] for name in NETWORK_HOPS)
+    network = sum(culprits[name] for name in BETWEEN_EDGES)
+    if hop == "router" and TracePath.EXPRESS not in ways:
+        return []  # said of the router
     evidence = {
         **_lateness(row, low, high),
         "slowest_hop_of_late_samples": hop,

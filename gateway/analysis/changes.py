@@ -87,9 +87,7 @@ def _noise(levels: Sequence[float]) -> float:
     if len(levels) < 2:
         return 0.0
     steps = [abs(b - a) for a, b in itertools.pairwise(levels)]
-    return max(
-        statistics.median(steps) / 0.954, 0.01
-    )  # median of |difference of two|, of deviation 1
+    return max(statistics.median(steps) / 0.954, 0.01)  # of the difference of two normal ones
 
 
 def _split(levels: Sequence[float], start: int, end: int, noise: float) -> list[int]:

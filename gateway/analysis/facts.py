@@ -35,6 +35,11 @@ _SLACK_NS = 1_000_000
 _IMPLAUSIBLE_NS = 3_600 * 1_000_000_000
 
 
+def took(hop: str) -> str:
+    """The column of a hop's duration: `router` alone is the router's name."""
+    return f"{hop}_took_ns"
+
+
 def measure(traces: DataFrame) -> DataFrame:
     """Durations of hops and verdicts, row by row. All times are translated to the destination's
     clock; what contradicts the bound on clock errors is not used and counted as suspect."""
@@ -94,13 +99,13 @@ def measure(traces: DataFrame) -> DataFrame:
         ),
     }
     measured = flagged.withColumns(
-        {name: F.greatest(value, F.lit(0)) for name, value in durations.items()}
+        {took(name): F.greatest(value, F.lit(0)) for name, value in durations.items()}
     )
     # Without a usable source timestamp the part ddswan is answerable for is compared.
-    taken = F.when(is_sound & is_winner, F.coalesce(END_TO_END, GATEWAY))
+    taken = F.when(is_sound & is_winner, F.coalesce(took(END_TO_END), took(GATEWAY)))
     measured = measured.withColumn("is_late", taken > F.col("deadline_ns"))
-    worst = F.greatest(*(F.col(name) for name in HOP_NAMES))
-    culprit = F.coalesce(*(F.when(F.col(name) == worst, F.lit(name)) for name in HOP_NAMES))
+    worst = F.greatest(*(F.col(took(name)) for name in HOP_NAMES))
+    culprit = F.coalesce(*(F.when(F.col(took(name)) == worst, F.lit(name)) for name in HOP_NAMES))
     return measured.withColumn("culprit", F.when(F.col("is_late"), culprit)).withColumn(
         "worst_hop", worst
     )
@@ -115,7 +120,7 @@ def make_facts(measured: DataFrame, bucket_s: int, *, lateness_s: int) -> DataFr
     )
     is_sampled, is_winner = F.col("is_sampled"), F.col("is_winner")
     durations = [
-        _entry(F.lit(name), F.col(name), is_sampled & F.col(name).isNotNull())
+        _entry(F.lit(name), F.col(took(name)), is_sampled & F.col(took(name)).isNotNull())
         for name in (*HOP_NAMES, GATEWAY, END_TO_END, ARRIVAL)
     ]
     others = [
@@ -181,7 +186,7 @@ def _counters() -> dict[str, Column]:
     is_delivered = F.col("is_sampled") & F.col("is_winner")
     is_copy = F.col("is_sampled") & F.col("is_duplicated")
     is_judged = is_delivered & F.col("is_late").isNotNull()
-    is_copy_judged = is_copy & F.col(ARRIVAL).isNotNull() & F.col("deadline_ns").isNotNull()
+    is_copy_judged = is_copy & F.col(took(ARRIVAL)).isNotNull() & F.col("deadline_ns").isNotNull()
     weight = one / F.greatest(F.col("share"), F.lit(1e-9))
     values = {
         "sampled": (is_delivered, one),
@@ -194,7 +199,7 @@ def _counters() -> dict[str, Column]:
         "copies": (is_copy, one),
         "wins": (is_copy & F.col("is_winner"), one),
         "copies_judged": (is_copy_judged, one),
-        "copies_late": (is_copy_judged & (F.col(ARRIVAL) > F.col("deadline_ns")), one),
+        "copies_late": (is_copy_judged & (F.col(took(ARRIVAL)) > F.col("deadline_ns")), one),
         "duplicate_bytes": (
             is_delivered & F.col("is_duplicated"),
             weight * F.col("size_bytes") * (F.col("copies") - 1),

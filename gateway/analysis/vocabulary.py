@@ -25,7 +25,7 @@ HOPS: tuple[Hop, ...] = (
     Hop("destination_edge", "destination edge, until written into DDS (order, backpressure)"),
 )
 HOP_NAMES = tuple(hop.name for hop in HOPS)
-NETWORK_HOPS = ("to_router", "router", "from_router", "direct")
+BETWEEN_EDGES = ("to_router", "router", "from_router", "direct")
 GATEWAY = "gateway"
 """All of ddswan: from taken out of DDS to written into DDS."""
 END_TO_END = "end_to_end"
