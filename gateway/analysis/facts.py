@@ -26,6 +26,8 @@ PAIR = ("fabric", "topic", "origin_lan", "destination_lan")
 KEYS = (*PAIR, "path", "router", "stream", "measure", "bin")
 SAMPLE = "sample"
 """The measure whose rows carry the counters."""
+DEADLINE = "deadline"
+"""The measure whose low is the strictest deadline offered."""
 NUMBER, LOST = "number", "lost"
 """Measures per stream: low and high are those of sample numbers and of samples given up."""
 BLAME = "blame:"
@@ -99,7 +101,10 @@ def measure(traces: DataFrame) -> DataFrame:
         ),
     }
     measured = flagged.withColumns(
-        {took(name): F.greatest(value, F.lit(0)) for name, value in durations.items()}
+        {
+            took(name): F.when(value < 0, F.lit(0)).otherwise(value)
+            for name, value in durations.items()
+        }
     )
     # Without a usable source timestamp the part ddswan is answerable for is compared.
     taken = F.when(is_sound & is_winner, F.coalesce(took(END_TO_END), took(GATEWAY)))
@@ -125,6 +130,7 @@ def make_facts(measured: DataFrame, bucket_s: int, *, lateness_s: int) -> DataFr
     ]
     others = [
         _entry(F.lit(SAMPLE), F.col("size_bytes"), _true()),
+        _entry(F.lit(DEADLINE), F.col("deadline_ns"), F.col("deadline_ns").isNotNull()),
         _entry(F.lit(NUMBER), F.col("number"), is_winner & is_sampled, stream),
         _entry(F.lit(LOST), F.col("lost_before"), F.col("lost_before").isNotNull(), stream),
         _entry(F.concat(F.lit(BLAME), "culprit"), F.col("worst_hop"), F.col("culprit").isNotNull()),

@@ -168,6 +168,7 @@ def _detail(pair: Pair) -> dict[str, Any]:
         },
     }
     return {
+        "deadline": _short((pair.outcome or {}).get("deadline_ns")),
         "series": columns,
         "changes": [[c.at_s, _short(c.before_ns), _short(c.after_ns)] for c in pair.changes],
         "outliers": [[o.at_s, _short(o.p99_ns), _short(o.usual_ns)] for o in pair.outliers],

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from gateway.analysis.facts import BLAME, COUNTERS, LOST, NUMBER, PAIR, SAMPLE
+from gateway.analysis.facts import BLAME, COUNTERS, DEADLINE, LOST, NUMBER, PAIR, SAMPLE
 from gateway.analysis.vocabulary import GROWTH, HOP_NAMES, SMALLEST_NS
 
 PERCENTILES = {"p50_ns": 0.5, "p90_ns": 0.9, "p99_ns": 0.99, "p999_ns": 0.999}
@@ -57,7 +57,12 @@ def outcomes(facts: DataFrame) -> DataFrame:
         )
         .withColumn("late_share", F.col("late") / F.nullif(F.col("judged"), F.lit(0.0)))
     )
-    return counted.join(losses(facts), list(PAIR), "left")
+    deadlines = (
+        facts.where(F.col("measure") == DEADLINE)
+        .groupBy(*PAIR)
+        .agg(F.min("low").alias("deadline_ns"))
+    )
+    return counted.join(deadlines, list(PAIR), "left").join(losses(facts), list(PAIR), "left")
 
 
 def losses(facts: DataFrame) -> DataFrame:
