@@ -123,7 +123,8 @@ def make_facts(measured: DataFrame, bucket_s: int, *, lateness_s: int) -> DataFr
     stream = F.concat_ws(
         "/", "origin_edge", "origin_incarnation", F.col("stream"), "destination_edge"
     )
-    is_sampled, is_winner = F.col("is_sampled"), F.col("is_winner")
+    is_sampled = F.col("is_sampled")
+    is_delivered = is_sampled & F.col("is_winner")
     durations = [
         _entry(F.lit(name), F.col(took(name)), is_sampled & F.col(took(name)).isNotNull())
         for name in (*HOP_NAMES, GATEWAY, END_TO_END, ARRIVAL)
@@ -131,8 +132,13 @@ def make_facts(measured: DataFrame, bucket_s: int, *, lateness_s: int) -> DataFr
     others = [
         _entry(F.lit(SAMPLE), F.col("size_bytes"), _true()),
         _entry(F.lit(DEADLINE), F.col("deadline_ns"), F.col("deadline_ns").isNotNull()),
-        _entry(F.lit(NUMBER), F.col("number"), is_winner & is_sampled, stream),
-        _entry(F.lit(LOST), F.col("lost_before"), F.col("lost_before").isNotNull(), stream),
+        _entry(F.lit(NUMBER), F.col("number"), is_delivered, stream),
+        _entry(
+            F.lit(LOST),
+            F.col("lost_before"),
+            is_delivered & F.col("lost_before").isNotNull(),
+            stream,
+        ),
         _entry(F.concat(F.lit(BLAME), "culprit"), F.col("worst_hop"), F.col("culprit").isNotNull()),
     ]
     counters = _counters()

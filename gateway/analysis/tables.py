@@ -93,7 +93,7 @@ def losses(facts: DataFrame) -> DataFrame:
             "expected": expected,
         }
     )
-    known = known.where(F.col("loss_method").isNotNull()).withColumn(
+    known = known.where(F.col("loss_method").isNotNull() & expected.isNotNull()).withColumn(
         "lost",
         F.when(F.col("loss_method") == "counted", counted).otherwise(
             F.greatest(expected - F.col("traced"), F.lit(0))

@@ -1,5 +1,5 @@
-"""Traces with known answers: a small fabric whose hops, clocks and losses are chosen by a seed, written
-with the real writer's layout. Used by the tests of the analysis and by its benchmark.
+"""Traces with known answers: a small fabric whose hops, clocks and losses are chosen by a seed,
+written with the real writer's layout. Used by the tests of the analysis and by its benchmark.
 """
 
 from __future__ import annotations
@@ -159,5 +159,3 @@ def with_topics(traffic: Traffic, count: int) -> list[Traffic]:
 
 def _spread(dice: random.Random, median_ns: int) -> int:
     return round(median_ns * dice.lognormvariate(0.0, 0.25))
-
-
