@@ -527,7 +527,7 @@ class Ingress:
             states[outflow.state] += 1
             for edge in outflow.stream.destinations:
                 if (info := self._view.edges.get(edge)) is not None:
-                    lags[info.lan] = max(lags.get(info.lan, 0.0), outflow.lag_s(edge, now_s))
+                    lags[info.lan] = max(lags.get(info.lan, 0.0), outflow.stream.lag_s(edge, now_s))
         for topic in self._shown_topics - kept.keys():
             metrics.window_bytes.remove(topic)
             metrics.window_fill.remove(topic)

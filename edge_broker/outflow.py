@@ -138,12 +138,6 @@ class Outflow:
             and now_s - self._progress_s.get(edge, 0.0) > since_s
         ]
 
-    def lag_s(self, edge: str, now_s: float) -> float:
-        """How long this subscriber has owed an acknowledgement without sending any."""
-        if self.stream.acknowledged(edge) >= self.stream.next_number - 1 or not self.is_reliable:
-            return 0.0
-        return now_s - self._progress_s.get(edge, now_s)
-
     def plan(self) -> list[tuple[RouterLink, tuple[str, ...]]]:
         """Which subscribers are reached over which link now."""
         if self._plan_generation != self._links.generation:

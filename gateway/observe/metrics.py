@@ -179,8 +179,8 @@ class BrokerMetrics:
         )
         self.acknowledgement_lag = self._gauge(
             "ddswan_acknowledgement_lag_seconds",
-            "How long that LAN has owed an acknowledgement, at most over all topics; 0: it owes "
-            "nothing, or has just acknowledged something.",
+            "How long ago the oldest sample was sent that that LAN has not acknowledged as written "
+            "into its DDS; the longest of all topics, 0: it owes nothing.",
             "peer_lan",
         )
         self.pending_bytes = self._gauge(

@@ -361,6 +361,11 @@ class OutgoingStream:
             return []
         return [each for each in self._sent if each.last > subscriber.cumulative]
 
+    def lag_s(self, edge: str, now_s: float) -> float:
+        """How long ago the oldest batch this subscriber has not written yet was sent; 0: none."""
+        subscriber = self._subscribers.get(edge)
+        return 0.0 if subscriber is None else now_s - self._oldest_owed_s(subscriber, now_s)
+
     def laggards(self, now_s: float, timeout_s: float) -> list[str]:
         """Subscribers that have owed an acknowledgement for longer than `timeout_s` and thereby,
         the window being full, hold up others that are ahead of them."""

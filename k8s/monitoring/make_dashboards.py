@@ -385,7 +385,7 @@ COORDINATION = Dashboard(
         stat("Without ZooKeeper", f"sum(1 - ddswan_zookeeper_connected{{{_F}}})"),
         stat("Topics assigned", f"sum(ddswan_assignments{{{_F}}})"),
         stat("Topics without router", f"max(ddswan_unassigned_topics{{{_F}}})"),
-        stat("Pairs that do not match", f"sum(ddswan_incompatible_pairs{{{_F}}})"),
+        stat("Pairs that do not match", f"sum(ddswan_incompatible_pairs{{{_F}}}) or vector(0)"),
         Panel("Who leads", {"{{broker}}": f"ddswan_leader{{{_F}}}"}),
         Panel(
             "Sessions with ZooKeeper",

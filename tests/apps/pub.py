@@ -27,6 +27,7 @@ def main() -> int:
     command.add_argument("--start", type=int, default=0, help="the first index")
     command.add_argument("--keys", type=int, default=1)
     command.add_argument("--size", type=int, default=16)
+    command.add_argument("--age-ms", type=int, default=0, help="of samples when they are written")
     command.add_argument("--rate", type=float, default=0.0, help="operations per second")
     command.add_argument("--pause-at", type=int, default=0, help="before this operation")
     command.add_argument("--pause-s", type=float, default=0.0)
@@ -62,7 +63,7 @@ def main() -> int:
             stopping.wait(max(0.0, began + number / options.rate - time.monotonic()))
         sample = make(options.start + number, options.size, int(operation[1:]))
         for name, writer in writers.items():
-            now_ns = time.time_ns()
+            now_ns = time.time_ns() - options.age_ms * 1_000_000
             perform(writer, operation[0], int(operation[1:]), sample, now_ns)
             if not options.quiet:
                 report(
