@@ -248,7 +248,7 @@ class Ingress:
             outflow.resend(now_s)
         else:
             outflow.on_ack(edge, incarnation, message.cumulative, message.ranges, now_s)
-            if message.ranges:
+            if message.ranges or outflow.stream.is_recovering:
                 outflow.resend(now_s)
         self.wake()
 
@@ -297,7 +297,7 @@ class Ingress:
         for outflow in self._streams.values():
             for edge in outflow.lost_ways():
                 outflow.send_open(edge)
-                outflow.stream.mark_all_for_resend(edge)
+                outflow.stream.mark_for_resend(edge)
             outflow.resend(self._clock())
         self.wake()
 

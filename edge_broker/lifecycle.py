@@ -222,6 +222,23 @@ def _sort(columns: Columns) -> None:
         columns.kinds = bytes(columns.kinds[i] for i in order)
 
 
+def divide(columns: Columns, most: int) -> tuple[Columns, Columns | None]:
+    """The first `most` samples and the others; None: there are none."""
+    if len(columns.samples) <= most:
+        return columns, None
+    return _part(columns, slice(most)), _part(columns, slice(most, None))
+
+
+def _part(columns: Columns, part: slice) -> Columns:
+    kinds = columns.kinds[part]
+    return Columns(
+        columns.timestamps[part],
+        columns.samples[part],
+        kinds if any(kinds) else b"",
+        columns.instances[part],
+    )
+
+
 def split(sizes: Sequence[int], most_samples: int, most_bytes: int) -> list[tuple[int, int]]:
     """Ranges [start, end) of samples that make batches within the bounds; a larger sample makes
     a batch of its own."""

@@ -254,22 +254,29 @@ class Outflow:
             timestamps, samples, kinds = timestamps[part], samples[part], kinds[part]
             sizes = sizes[part]
         frame = b""
+        unsent: list[str] = []
         for link, edges in self.plan():
             frame = encode_batch(
                 self.key, edges, stream.next_number, timestamps, samples, kinds, sizes
             )
-            link.send(frame)
+            if not link.send(frame):
+                unsent += edges
         if not frame:  # nobody can be reached now: it is kept for when somebody can
             frame = encode_batch(
                 self.key, (), stream.next_number, timestamps, samples, kinds, sizes
             )
         if not stream.kept_bytes:  # nobody owes anything yet
             self._progress_s = dict.fromkeys(stream.destinations, now_s)
+        first = stream.next_number
         stream.record(end - start, frame, now_s)
+        for edge in unsent:
+            stream.mark_for_resend(edge, first)
         self._batches.inc()
 
     def resend(self, now_s: float) -> None:
-        """Sends again what is overdue."""
+        """Sends again what is overdue, unless a link has enough to do already."""
+        if any(link.is_congested for link, _ in self.plan()):
+            return
         for resend in self.stream.due(now_s):
             self._links.send(self.topic, resend.edge, readdress(resend.frame, (resend.edge,)))
             self._resent.inc(resend.last - resend.first + 1)

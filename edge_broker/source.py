@@ -10,7 +10,7 @@ from typing import Protocol
 from edge_broker.dds import native
 from edge_broker.dds.domain import Port
 from edge_broker.history import Kept
-from edge_broker.lifecycle import Columns, Translator
+from edge_broker.lifecycle import Columns, Translator, divide
 
 _DRAIN_SAMPLES = 1024
 
@@ -43,8 +43,13 @@ class ReaderSource:
         self._is_accepted = is_accepted
         self._with_instances = with_instances
         self._translator = Translator(is_accepted, self._key_sample)
+        self._rest: Columns | None = None
+        """Taken together because they had to be, and still to be handed out."""
 
     def take(self, most: int) -> tuple[Columns, bool]:
+        if self._rest is not None:
+            columns, self._rest = divide(self._rest, most)
+            return columns, True
         taken = native.take(self.reader.ref, most)
         if taken is None:
             return Columns((), (), b"", ()), False
@@ -53,9 +58,11 @@ class ReaderSource:
             if columns is not None:
                 return columns, len(taken) == most
         entries, has_more = self._with_rest(taken, most)
-        return self._translator.translate(entries), has_more
+        columns, self._rest = divide(self._translator.translate(entries), most)
+        return columns, has_more or self._rest is not None
 
     def close(self) -> None:
+        self._rest = None
         # To delete a full reader takes DDS some ten seconds.
         while native.take(self.reader.ref, _DRAIN_SAMPLES) is not None:
             continue

@@ -21,6 +21,9 @@ REORDER_GRACE_S = 0.05
 _EVIDENCE_STEP_S = 0.01
 """Signs of a gap this close together share one entry, so that their number stays small."""
 RESEND_BURST_BYTES = 4 * 1024 * 1024
+RESEND_AHEAD_BYTES = 8 * 1024 * 1024
+"""What is sent again runs at most so far ahead of what has arrived; acknowledgements bring the
+next."""
 _BATCH_OVERHEAD_BYTES = 256
 """What keeping a batch costs besides its frame; matters when batches are tiny."""
 
@@ -55,7 +58,10 @@ class _Subscriber:
         self.backoff = 0
         self.lost_from = 0
         self.lost_below = 0
-        """What is missing in lost_from … lost_below-1 went down with a path: resend at once."""
+        """What is missing in lost_from … lost_below-1 is taken for lost: resend it as fast as
+        acknowledgements allow."""
+        self.is_far_ahead = False
+        """Whether more of that must wait for an acknowledgement."""
         self.evidence: deque[tuple[float, int]] = deque()
         """(when it counts, number): later batches than this number arrived."""
         self.overtaken_below = 0
@@ -115,8 +121,16 @@ class _Subscriber:
         self.resent_s.clear()
         self.retry_s = None
 
-    def next_due_s(self, next_number: int) -> float | None:
+    def take_for_lost(self, first: int, below: int) -> None:
         if self.lost_from < self.lost_below:
+            self.lost_from = min(self.lost_from, first)
+            self.lost_below = max(self.lost_below, below)
+        else:
+            self.lost_from, self.lost_below = first, below
+        self.is_far_ahead = False
+
+    def next_due_s(self, next_number: int) -> float | None:
+        if self.lost_from < self.lost_below and not self.is_far_ahead:
             return 0.0
         if not self.is_owing(next_number):
             is_unwritten = self.cumulative + 1 < next_number
@@ -172,7 +186,7 @@ class OutgoingStream:
         there without being written is to be sent again."""
         first = self.add_subscriber(edge, incarnation)
         self._subscribers[edge].arrived = NearPrefix(first - 1)
-        self.mark_all_for_resend(edge)
+        self.mark_for_resend(edge)
         return first
 
     def remove_subscriber(self, edge: str) -> None:
@@ -244,6 +258,7 @@ class OutgoingStream:
             return False
         subscriber.quiet_since_s = now_s
         subscriber.backoff = 0
+        subscriber.is_far_ahead = False
         subscriber.time_round_trip(now_s)
         if arrived.beyond:
             subscriber.note_gap(now_s)
@@ -260,12 +275,11 @@ class OutgoingStream:
 
     # ------------------------------------------------------------ sending again
 
-    def mark_all_for_resend(self, edge: str) -> None:
-        """The path to this edge was lost with everything on it."""
+    def mark_for_resend(self, edge: str, first: int = 1) -> None:
+        """The path to this edge was lost, or did not take what was sent since `first`."""
         subscriber = self._subscribers.get(edge)
         if subscriber is not None:
-            subscriber.lost_from = subscriber.arrived.floor + 1
-            subscriber.lost_below = self.next_number
+            subscriber.take_for_lost(max(first, subscriber.arrived.floor + 1), self.next_number)
 
     @property
     def next_due_s(self) -> float | None:
@@ -274,6 +288,14 @@ class OutgoingStream:
             return None
         times = [each.next_due_s(self.next_number) for each in self._subscribers.values()]
         return min((each for each in times if each is not None), default=None)
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether something taken for lost may be sent again now."""
+        return any(
+            each.lost_from < each.lost_below and not each.is_far_ahead
+            for each in self._subscribers.values()
+        )
 
     def due(self, now_s: float, budget_bytes: int = RESEND_BURST_BYTES) -> list[Resend]:
         """What to send again now, at least one batch and about `budget_bytes` in all; what is left
@@ -292,12 +314,9 @@ class OutgoingStream:
 
     def _due_to(self, subscriber: _Subscriber, now_s: float) -> Iterator[Sent]:
         """Lazy, because the budget may end it; each step leaves the subscriber consistent."""
-        if subscriber.lost_from < subscriber.lost_below:
+        if subscriber.lost_from < subscriber.lost_below and not subscriber.is_far_ahead:
             subscriber.quiet_since_s = now_s
-            for sent in self._missing(subscriber, subscriber.lost_from, subscriber.lost_below):
-                subscriber.lost_from = sent.last + 1
-                yield sent
-            subscriber.lost_from = subscriber.lost_below
+            yield from self._lost(subscriber)
         if not subscriber.is_owing(self.next_number):
             if subscriber.cumulative + 1 < self.next_number:
                 yield from self._reminder(subscriber, now_s)
@@ -312,11 +331,25 @@ class OutgoingStream:
         if now_s >= subscriber.quiet_since_s + timeout_s:
             subscriber.quiet_since_s = now_s
             subscriber.backoff = min(subscriber.backoff + 1, 10)
-            for sent in self._missing(subscriber, 1, self.next_number):
-                if sent.sent_s > now_s - timeout_s:
-                    return
+            young = (each.first for each in self._sent if each.sent_s > now_s - timeout_s)
+            below = next(young, self.next_number)
+            subscriber.take_for_lost(subscriber.arrived.floor + 1, below)
+            for sent in self._lost(subscriber):
                 if subscriber.resent_s.get(sent.first) != now_s:
                     yield sent
+
+    def _lost(self, subscriber: _Subscriber) -> Iterator[Sent]:
+        """What was taken for lost and not sent again yet, within reach of what has arrived."""
+        ahead_bytes = 0
+        for sent in self._missing(subscriber, 1, subscriber.lost_below):
+            if ahead_bytes > RESEND_AHEAD_BYTES:
+                subscriber.is_far_ahead = True
+                return
+            ahead_bytes += len(sent.frame) + _BATCH_OVERHEAD_BYTES
+            if sent.last >= subscriber.lost_from:
+                subscriber.lost_from = sent.last + 1
+                yield sent
+        subscriber.lost_from = subscriber.lost_below
 
     def _reminder(self, subscriber: _Subscriber, now_s: float) -> Iterator[Sent]:
         """The smallest batch will do: it is only meant to be acknowledged."""

@@ -16,6 +16,8 @@ from cyclonedds.topic import Topic
 
 from edge_broker.dds import native
 from edge_broker.dds.domain import Port
+from edge_broker.dds.matched import matched_writers
+from edge_broker.lifecycle import WRITE
 from edge_broker.source import ReaderSource
 from tests.edge.parts import PATIENCE_S, RELIABLE, Plain, until
 
@@ -107,3 +109,30 @@ def test_a_full_reader_is_closed_at_once(near: DomainParticipant, far: DomainPar
     begun_s = time.monotonic()
     source.close()
     assert time.monotonic() - begun_s < 2.0
+
+
+def test_what_writers_that_left_have_written_comes_in_portions(
+    near: DomainParticipant, far: DomainParticipant
+) -> None:
+    """However much there is, it must not leave at once, past windows and full links."""
+    name = f"source-{time.monotonic_ns()}"
+    writer: DataWriter[Any] | None = DataWriter(far, Topic(far, name, Plain), qos=WRITER)
+    reader = Reader(near, name, 1000)
+    assert writer is not None
+    until(lambda: native.matched_readers(writer._ref) == 1)
+    write_all(writer, [10] * 500)
+    native.delete(writer._ref)
+    writer = None
+    source = reader.source
+    until(lambda: not matched_writers(source.reader.ref))
+    got: list[int] = []
+    kinds = b""
+    has_more = True
+    while has_more:
+        columns, has_more = source.take(7)
+        assert len(columns.samples) <= 7
+        got += [int.from_bytes(sample[4:8], "little") for sample in columns.samples]
+        kinds += columns.kinds or bytes(len(columns.samples))
+    source.close()
+    assert got[:500] == list(range(500))
+    assert set(kinds[:500]) == {WRITE}

@@ -12,6 +12,7 @@ from gateway.tunnel.outgoing import (
     LAST_TIMEOUT_S,
     REMINDER_S,
     REORDER_GRACE_S,
+    RESEND_AHEAD_BYTES,
     OutgoingStream,
 )
 
@@ -193,13 +194,37 @@ def test_lost_path_resends_everything_missing_at_once_within_the_budget() -> Non
     stream = outgoing("b", "c")
     send(stream, 1, 1, 1, 1)
     stream.on_ack("b", 1, 0, ((2, 2),), 0.01)
-    stream.mark_all_for_resend("b")
+    stream.mark_for_resend("b")
     assert stream.next_due_s == 0.0
     first = [(each.edge, each.first) for each in stream.due(0.02, budget_bytes=500)]
     assert first == [("b", 1), ("b", 3)]
     assert stream.next_due_s == 0.0
     assert resent(stream, 0.02) == [("b", 4)]
     assert stream.next_due_s != 0.0
+
+
+def test_what_was_lost_comes_again_as_fast_as_it_is_acknowledged() -> None:
+    """Not one burst for each timeout: hundreds of megabytes may have been lost with a path."""
+    count, size = 256, 256 * 1024
+    stream = outgoing("b", window_bytes=count * size)
+    for _ in range(count):
+        stream.record(1, bytes(size), 0.0)
+    now_s = FIRST_TIMEOUT_S
+    arrived = 0
+    rounds = 0
+    while arrived < count:
+        rounds += 1
+        burst: list[int] = []
+        while more := stream.due(now_s):
+            burst += [each.first for each in more]
+        assert burst == list(range(burst[0], burst[0] + len(burst)))
+        assert 0 < (burst[-1] - arrived) * size <= RESEND_AHEAD_BYTES + 2 * size
+        assert stream.next_due_s != 0.0
+        now_s += 0.01
+        arrived = burst[-1]
+        assert stream.on_ack("b", 1, arrived, (), now_s)
+        assert stream.is_recovering == (arrived < count)
+    assert rounds <= 2 * count * size // RESEND_AHEAD_BYTES
 
 
 def test_reopened_gets_again_what_had_only_arrived() -> None:
@@ -269,7 +294,7 @@ def test_against_sets_of_numbers(
     for edge in "bc":
         kept = [(each.first, each.last) for each in stream.unacknowledged(edge)]
         assert kept == [each for each in batches if each[1] > written[edge]]
-        stream.mark_all_for_resend(edge)
+        stream.mark_for_resend(edge)
     low = min(written.values())
     assert stream.kept_bytes == sum(len(FRAME) + 256 for first, last in batches if last > low)
     missing = [

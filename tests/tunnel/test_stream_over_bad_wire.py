@@ -172,7 +172,7 @@ class Sim:
 
         def repair() -> None:
             subscriber.is_up = True
-            self.out.mark_all_for_resend(subscriber.edge)
+            self.out.mark_for_resend(subscriber.edge)
 
         self.world.at(self.world.now_s + repair_after_s, repair)
 
