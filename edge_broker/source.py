@@ -54,9 +54,9 @@ class ReaderSource:
         if taken is None:
             return Columns((), (), b"", ()), False
         if taken.is_plain and not self._translator.has_memory:
-            columns = self._plain(taken)
-            if columns is not None:
-                return columns, len(taken) == most
+            plain = self._plain(taken)
+            if plain is not None:
+                return plain, len(taken) == most
         entries, has_more = self._with_rest(taken, most)
         columns, self._rest = divide(self._translator.translate(entries), most)
         return columns, has_more or self._rest is not None
