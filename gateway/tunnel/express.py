@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +21,7 @@ from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Frame
 from gateway.tunnel.messages import Hello
 from gateway.tunnel.wire import Listener, Wire
+from gateway.tunnel.wire_reader import WireReader
 
 log = get_logger("tunnel")
 
@@ -54,7 +54,8 @@ class ExpressLinks:
 
     `is_known(edge, incarnation)` says whether that life of an edge is in the tree. `on_state(edge)`
     is called when `link(edge)` came, went or is another one. What was queued on a connection that
-    ended is gone: resending is the business of the streams.
+    ended is gone: resending is the business of the streams. Frames arrive on a thread of its own
+    that holds `turn` meanwhile; everything else happens on the loop.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class ExpressLinks:
         on_state: Callable[[str], None],
         on_drained: Callable[[str], None],
         on_failure: Callable[[Exception], None],
+        turn: AbstractContextManager[object],
         most_links: int = _MOST_LINKS,
     ) -> None:
         self.candidates: tuple[str, ...] = ()
@@ -90,13 +92,15 @@ class ExpressLinks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers = 0
         self._listener: Listener | None = None
+        self._reader = WireReader(turn)
 
     def start(self) -> None:
         """Raises LinkError when the address cannot be listened on."""
         if self._listen is not None:
             host, port = split_address(self._listen)
-            self._listener = Listener(host, port, self._on_accepted)
+            self._listener = Listener(host, port, QUEUE_LIMIT_BYTES, self._on_accepted)
             self.candidates = tuple(self._advertise or own_addresses(host, self._listener.port))
+        self._reader.start()
         self._spawn("express heartbeat", self._tick())
 
     async def close(self) -> None:
@@ -111,6 +115,7 @@ class ExpressLinks:
             if peer.link is not None:
                 peer.link.end("this edge stops")
         self._peers.clear()
+        await self._reader.close()
 
     def link(self, edge: str) -> ExpressLink | None:
         """The link to this edge when it is up."""
@@ -128,7 +133,7 @@ class ExpressLinks:
             self._want(edge, wanted[edge])
         if len(order) > len(held):
             log.warning(
-                "more express links wanted than may be, the rest stays routed",
+                "more express links are wanted than may be; the rest stays routed",
                 wanted=len(order),
                 most=self._most_links,
             )
@@ -200,19 +205,14 @@ class ExpressLinks:
     def _note(self, edge: str, peer: _Peer, problem: str) -> None:
         if problem and problem != peer.problem:
             peer.problem = problem
-            log.warning("no express link, redialling", edge=edge, reason=problem)
+            log.warning("no express link; redialling", edge=edge, reason=problem)
 
     # ------------------------------------------------------------ accepting
 
-    def _on_accepted(self, accepted: socket.socket) -> None:
+    def _on_accepted(self, wire: Wire) -> None:
         if self._strangers >= _MOST_STRANGERS:
             self.refused += 1
-            accepted.close()
-            return
-        try:
-            wire = Wire(accepted, limit_bytes=QUEUE_LIMIT_BYTES)
-        except OSError:  # it was gone before it was looked at
-            accepted.close()
+            wire.close()
             return
         self._strangers += 1
         task = self._spawn(f"express greeting {wire.remote}", self._greet(wire))
@@ -233,14 +233,18 @@ class ExpressLinks:
             raise
         if refusal:
             self.refused += 1
-            log.warning("refused an express link", remote=wire.remote, reason=refusal)
+            log.warning(
+                "an express link was refused; see the reason at the other end",
+                remote=wire.remote,
+                reason=refusal,
+            )
             wire.send(messages.refused(refusal))
             wire.close()
 
     async def _answer(self, wire: Wire) -> str:
         """Makes a link of an accepted connection; returns why not."""
         try:
-            greeting = await heard(wire)
+            greeting = await heard(wire, self._hello)
         except FrameError as error:
             self.garbage += 1
             return str(error)
@@ -287,6 +291,7 @@ class ExpressLinks:
         link = peer.link = ExpressLink(
             wire,
             greeting,
+            self._reader,
             is_dialled=is_dialled,
             on_frame=self._on_frame,
             on_drained=lambda link: self._on_drained(link.edge),
@@ -310,7 +315,12 @@ class ExpressLinks:
             return
         peer.link = None
         peer.problem = reason
-        log.warning("express link ended", edge=link.edge, remote=link.remote, reason=reason)
+        log.warning(
+            "an express link ended; it is dialled again while it is wanted",
+            edge=link.edge,
+            remote=link.remote,
+            reason=reason,
+        )
         peer.changed.set()
         self._on_state(link.edge)
         self._forget_if_idle(link.edge, peer)

@@ -15,6 +15,7 @@ from gateway.config import split_address
 from gateway.errors import FrameError, LinkError
 from gateway.tunnel import messages
 from gateway.tunnel.conversation import GREETING_TIMEOUT_S, QUEUE_LIMIT_BYTES
+from gateway.tunnel.frames import decode
 from gateway.tunnel.messages import Hello, Refused
 from gateway.tunnel.wire import Wire, connect
 
@@ -106,7 +107,7 @@ async def _dial_one(
             wire = await connect(*split_address(address), QUEUE_LIMIT_BYTES)
             try:
                 async with greets:
-                    wire.send(messages.hello(*hello))
+                    wire.send(messages.hello(*hello, to=(edge,)))
                     answer = messages.decode_message(await wire.greeting())
                     problem = _answer_problem(answer, hello, edge, incarnation)
                     if not problem:
@@ -129,9 +130,7 @@ def _answer_problem(answer: messages.Message, hello: Hello, edge: str, incarnati
         return f"refused: {answer.reason}"
     if not isinstance(answer, Hello):
         return f"expected a hello, got {type(answer).__name__}"
-    if answer.peer.edge != edge or answer.fabric != hello.fabric:
-        return f"edge {answer.peer.edge!r} of fabric {answer.fabric!r} answers there"
-    if answer.peer.incarnation != incarnation:
+    if answer.peer != (edge, incarnation) or answer.fabric != hello.fabric:
         return "another process of that edge answers there"
     return ""
 
@@ -139,15 +138,22 @@ def _answer_problem(answer: messages.Message, hello: Hello, edge: str, incarnati
 # ---------------------------------------------------------------- accepting
 
 
-async def heard(wire: Wire) -> Hello:
-    """What a dialling edge says first; raises FrameError or LinkError."""
+async def heard(wire: Wire, own: Hello) -> Hello:
+    """What a dialling edge says first; raises FrameError when it means somebody else or talks
+    nonsense, LinkError when it says nothing."""
     try:
         async with asyncio.timeout(GREETING_TIMEOUT_S):
-            message = messages.decode_message(await wire.greeting())
+            frame = decode(await wire.greeting())
     except TimeoutError as error:
         raise LinkError(f"no hello within {GREETING_TIMEOUT_S:g} s") from error
+    message = messages.interpret(frame)
     if not isinstance(message, Hello):
         raise FrameError(f"expected a hello, got {type(message).__name__}")
+    meant = ", ".join(frame.envelope.to)
+    if meant != own.peer.edge:
+        # Private addresses are the same in many places. Taken for the one it means, the caller
+        # would lose the link it has with this edge.
+        raise FrameError(f"edge {own.peer.edge} answers here, not {meant!r}")
     return message
 
 
@@ -158,8 +164,6 @@ def objection(greeting: Hello, own: Hello, is_known: Callable[[str, int], bool])
             f"edge {own.peer.edge} is of fabric {own.fabric!r}, not {greeting.fabric!r}: "
             "start both edges with the same --fabric"
         )
-    if greeting.peer == own.peer:
-        return "it is this edge itself: its advertised addresses lead to it"
     if greeting.peer.edge == own.peer.edge:
         return f"this edge is called {own.peer.edge!r} too: give each edge its own --id"
     if not is_known(*greeting.peer):

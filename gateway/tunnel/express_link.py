@@ -16,6 +16,7 @@ from gateway.tunnel.conversation import SILENT_TICKS, TICK_S
 from gateway.tunnel.frames import Frame, decode
 from gateway.tunnel.messages import Hello, Ping, Pong
 from gateway.tunnel.wire import Wire
+from gateway.tunnel.wire_reader import WireReader
 
 log = get_logger("tunnel")
 
@@ -28,6 +29,7 @@ class ExpressLink:
         self,
         wire: Wire,
         greeting: Hello,
+        reader: WireReader,
         *,
         is_dialled: bool,
         on_frame: Callable[[ExpressLink, Frame], None],
@@ -51,6 +53,7 @@ class ExpressLink:
         self.dropped = 0
         """Frames that found the link over or its queue full."""
         self._wire = wire
+        self._reader = reader
         self._loop = asyncio.get_running_loop()
         self._on_frame = on_frame
         self._on_end = on_end
@@ -82,7 +85,7 @@ class ExpressLink:
 
     def start(self) -> None:
         """Reads from now on."""
-        self._loop.add_reader(self._wire.fileno(), self.on_readable)
+        self._reader.add(self._wire.fileno(), self._on_readable)
 
     def beat(self, is_wanted: bool) -> None:
         """One tick has passed."""
@@ -98,15 +101,13 @@ class ExpressLink:
     def end(self, reason: str, error: Exception | None = None) -> None:
         if self.is_up:
             self.is_up = False
-            self._loop.remove_reader(self._wire.fileno())
+            self._reader.remove(self._wire.fileno())
             self._wire.close()
             # Not here and now: whoever was just sending must not meet its own consequences.
             self._loop.call_soon_threadsafe(self._on_end, self, reason, error)
 
-    def on_readable(self) -> None:
+    def _on_readable(self) -> None:
         """Reads what has come, once."""
-        if not self.is_up:
-            return
         try:
             received = self._wire.receive()
             self._silent_ticks = 0

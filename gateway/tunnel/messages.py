@@ -114,8 +114,8 @@ Message = (
 )
 
 
-def hello(peer: Peer, fabric: str, lan: str, version: str) -> bytes:
-    envelope = Envelope()
+def hello(peer: Peer, fabric: str, lan: str, version: str, to: Sequence[str] = ()) -> bytes:
+    envelope = Envelope(to=to)
     message = envelope.hello
     _write_peer(message.peer, peer)
     message.fabric = fabric

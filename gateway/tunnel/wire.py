@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import struct
 from collections import deque
@@ -31,6 +32,8 @@ _MOST_GREETING_BYTES = 4096
 _MOST_PARTS = 512
 """Buffers in one system call; Linux takes 1024."""
 _BACKLOG = 64
+_REST_S = 1.0
+"""Nothing is accepted for so long when the machine has no room for a connection."""
 _WOULD_BLOCK = (BlockingIOError, InterruptedError)
 _LINUX_THIN_LINEAR_TIMEOUTS = 16
 """TCP_THIN_LINEAR_TIMEOUTS: a lone sample that is lost again is not waited for twice as long."""
@@ -269,8 +272,11 @@ class Listener:
     """Accepts connections from construction to close; `on_accepted` is called on the loop. Raises
     LinkError when the address cannot be listened on."""
 
-    def __init__(self, host: str, port: int, on_accepted: Callable[[socket.socket], None]) -> None:
+    def __init__(
+        self, host: str, port: int, limit_bytes: int, on_accepted: Callable[[Wire], None]
+    ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._limit_bytes = limit_bytes
         self._on_accepted = on_accepted
         try:
             family, address = _resolve_now(host, port)[0]
@@ -288,9 +294,9 @@ class Listener:
         self._loop.remove_reader(self._socket)
         self._socket.close()
 
-    def pause(self, seconds: float) -> None:
+    def _rest(self) -> None:
         self._loop.remove_reader(self._socket)
-        self._loop.call_later(seconds, self._resume)
+        self._loop.call_later(_REST_S, self._resume)
 
     def _resume(self) -> None:
         if self._socket.fileno() >= 0:
@@ -303,11 +309,16 @@ class Listener:
             return
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                # The queue of the listener stays readable: without a rest this would spin.
-                self.pause(1.0)
+                # The listener stays readable: without a rest this would spin.
+                self._rest()
             return
-        accepted.setblocking(False)
-        self._on_accepted(accepted)
+        try:
+            accepted.setblocking(False)
+            wire = Wire(accepted, limit_bytes=self._limit_bytes)
+        except OSError:  # it was gone before it was looked at
+            accepted.close()
+            return
+        self._on_accepted(wire)
 
 
 async def _resolve(host: str, port: int) -> list[tuple[int, Address]]:
@@ -356,7 +367,9 @@ def _name(address: tuple[str, int]) -> str:
 
 
 def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return (error.strerror or str(error)).lower()
+    return os.strerror(error.errno).lower()
 
 
 def _ignore(_reason: str) -> None:

@@ -1,92 +1,262 @@
-"""Express links between edges over real sockets: who dials, which connection stays, loss."""
+"""Express links between edges over real sockets: who dials, which connection stays, what is
+refused, bounds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Self
+import asyncio
+import socket
+import struct
+import threading
 
-from gateway.tunnel import messages
-from gateway.tunnel.express import ExpressLinks
-from gateway.tunnel.express_greeting import Candidate
-from gateway.tunnel.express_link import ExpressLink
-from gateway.tunnel.frames import Frame
-from tests.tunnel.parts import FABRIC, hello, run, until
+import pytest
 
-LOOPBACK = "127.0.0.1:0"
-
-
-class Edge:
-    """The express links of an edge that keeps what it gets."""
-
-    def __init__(
-        self,
-        edge: str,
-        incarnation: int = 1,
-        listen: str | None = LOOPBACK,
-        most_links: int = 64,
-        fabric: str = FABRIC,
-        on_frame: Callable[[Frame], None] | None = None,
-    ) -> None:
-        self.edge = edge
-        self.incarnation = incarnation
-        self.frames: list[bytes] = []
-        self.states: list[str] = []
-        self.drained: list[str] = []
-        self.failures: list[Exception] = []
-        self.unknown: set[str] = set()
-        self._take = on_frame or (lambda frame: self.frames.append(frame.raw))
-        self.links = ExpressLinks(
-            hello(edge, incarnation, fabric),
-            listen=listen,
-            advertise=None,
-            is_known=lambda edge, _: edge not in self.unknown,
-            on_frame=lambda _, frame: self._take(frame),
-            on_state=self.states.append,
-            on_drained=self.drained.append,
-            on_failure=self.failures.append,
-            most_links=most_links,
-        )
-
-    async def __aenter__(self) -> Self:
-        self.links.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.links.close()
-        assert self.failures == []
-
-    @property
-    def candidate(self) -> Candidate:
-        return Candidate(self.incarnation, self.links.candidates)
-
-    def want(self, *others: Edge) -> None:
-        self.links.converge({other.edge: other.candidate for other in others})
-
-    def link(self, other: Edge) -> ExpressLink:
-        link = self.links.link(other.edge)
-        assert link is not None
-        return link
-
-    async def linked(self, other: Edge) -> None:
-        """Until both ends have the same connection."""
-
-        def is_linked() -> bool:
-            here, there = self.links.link(other.edge), other.links.link(self.edge)
-            return here is not None and there is not None and here.is_dialled != there.is_dialled
-
-        await until(is_linked)
+from gateway.errors import LinkError
+from gateway.tunnel import express, express_link, messages
+from gateway.tunnel.express_greeting import Candidate, own_addresses
+from tests.tunnel.express_parts import Caller, Edge, frame_to, run
+from tests.tunnel.parts import hello, until
 
 
-def test_both_dial_and_the_connection_of_the_lower_id_stays() -> None:
-    async def test() -> None:
-        async with Edge("a") as a, Edge("b") as b:
+@pytest.fixture
+def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (express, express_link):
+        monkeypatch.setattr(module, "TICK_S", 0.05)
+
+
+def test_when_both_dial_the_connection_of_the_lower_id_stays() -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a, Edge("b", turn) as b:
+            # b alone first: what it dialled gives way to what a dials.
+            b.want(a)
+            await a.linked(b)
+            assert b.link(a).is_dialled
+            kept = a.link(b)
+            a.want(b)
+            await a.linked(b)
+            assert a.link(b) is kept, "what works stays"
+        async with Edge("a", turn) as a, Edge("b", turn) as b:
+            caller = await Caller.greeted(a, "b")
+            assert not a.link(b).is_dialled
+            await caller.hang_up()
             a.want(b)
             b.want(a)
             await a.linked(b)
-            await until(lambda: a.link(b).rtt_s and b.link(a).rtt_s)
             assert a.link(b).is_dialled
-            frame = messages.refused("x", to=["b"])
-            assert a.link(b).send(frame)
-            await until(lambda: b.frames == [frame])
+            for sender, receiver in ((a, b), (b, a)):
+                frame = frame_to(receiver.edge)
+                assert sender.link(receiver).send(frame)
+                await receiver.got(frame)
 
-    run(test())
+    run(test)
+
+
+def test_crossing_connections_come_down_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(express, "_HEAD_START_S", 0.0)
+
+    async def test(turn: threading.Lock) -> None:
+        for _ in range(20):
+            async with Edge("a", turn) as a, Edge("b", turn) as b:
+                b.want(a)
+                a.want(b)
+                await a.linked(b)
+                states = len(a.states)
+                frame = frame_to("b")
+                assert a.link(b).send(frame)
+                await b.got(frame)
+                assert len(a.states) == states <= 3
+
+    run(test)
+
+
+def test_edge_that_cannot_be_dialled_dials_itself() -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a, Edge("b", turn, listen=None) as b:
+            assert b.links.candidates == ()
+            a.want(b)
+            b.want(a)
+            await a.linked(b)
+            assert b.link(a).is_dialled
+            assert a.states == ["b"]
+
+    run(test)
+
+
+def test_first_address_that_answers_as_the_edge_is_taken() -> None:
+    async def test(turn: threading.Lock) -> None:
+        silent = socket.create_server(("127.0.0.1", 0))
+        async with Edge("a", turn) as a, Edge("b", turn) as b, Edge("c", turn) as c:
+            mute = f"127.0.0.1:{silent.getsockname()[1]}"
+            named = b.address.replace("127.0.0.1", "localhost")
+            a.want(c)
+            await a.linked(c)
+            kept = c.link(a)
+            addresses = ("127.0.0.1:1", c.address, a.address, named, mute)
+            wanted = {"c": c.candidate, "b": Candidate(1, addresses)}
+            a.links.converge(wanted)
+            await a.linked(b)
+            a.links.converge(wanted | {"b": Candidate(1, addresses[:3])})
+            a.link(b).end("cut")
+            await until(lambda: "edge c answers here, not 'b'" in a.problem("b"))
+            assert "edge a answers here" in a.problem("b")
+            assert c.link(a) is kept
+        silent.close()
+
+    run(test)
+
+
+def test_address_without_listener_is_dialled_until_there_is_one() -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("b", turn) as b:
+            address = b.address
+        async with Edge("a", turn) as a:
+            a.links.converge({"b": Candidate(1, (address,))})
+            await until(lambda: "connection refused" in a.problem("b"))
+            assert a.links.link("b") is None
+            async with Edge("b", turn, listen=address) as b:
+                await a.linked(b)
+                assert a.problem("b") == ""
+            await until(lambda: a.links.link("b") is None)
+            async with Edge("b", turn, listen=address) as b:
+                await a.linked(b)
+                assert a.states == ["b"] * 3
+
+    run(test)
+
+
+def test_new_process_of_an_edge_replaces_the_old_one() -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a, Edge("b", turn, 1) as older, Edge("b", turn, 2) as newer:
+            older.want(a)
+            await a.linked(older)
+            newer.want(a)
+            await until(lambda: a.link(newer).incarnation == 2)
+            a.unknown.add(("b", 1))
+            await until(lambda: "not in the tree with that incarnation" in older.problem("a"))
+            assert a.link(newer).incarnation == 2
+            # Told by the tree, not by the edge.
+            a.links.converge({"b": Candidate(3, ())})
+            await until(lambda: a.links.link("b") is None)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (
+            messages.hello(*hello("b", fabric="other"), to=["a"]),
+            "a is of fabric 'test', not 'other'",
+        ),
+        (b"\x02" + messages.hello(*hello("b"))[1:], "protocol version 2 is not 1"),
+        (messages.ping(1, 2), "expected a hello, got Ping"),
+        (messages.hello(*hello("a", 2), to=["a"]), "this edge is called 'a' too"),
+        (messages.hello(*hello("stranger"), to=["a"]), "'stranger' is not in the tree"),
+        (bytes(5000), "no edge of ddswan"),
+    ],
+)
+def test_wrong_greeting_is_refused_with_the_reason(first: bytes, reason: str) -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a:
+            a.unknown.add(("stranger", 1))
+            caller = await Caller.dial(a.address)
+            caller.say(first)
+            answer = await caller.hear()
+            assert isinstance(answer, messages.Refused)
+            assert reason in answer.reason
+            assert await caller.is_cut_off()
+            await caller.hang_up()
+            assert a.links.refused == 1
+            assert a.states == []
+
+    run(test)
+
+
+def test_links_are_bounded_and_useless_ones_give_way(quick_ticks: None) -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with (
+            Edge("a", turn, most_links=2) as a,
+            Edge("b", turn) as b,
+            Edge("c", turn) as c,
+            Edge("d", turn) as d,
+        ):
+            a.want(b, c, d)
+            await a.linked(b)
+            await a.linked(c)
+            d.want(a)
+            await until(lambda: "has 2 express links, which is the most" in d.problem("a"))
+            a.want(c)
+            await a.linked(d)
+            assert a.links.link("b") is None
+            await a.linked(c)
+
+    run(test)
+
+
+def test_link_ends_when_neither_side_wants_it(quick_ticks: None) -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a, Edge("b", turn) as b:
+            a.want(b)
+            await a.linked(b)
+            b.want(a)
+            a.want()
+            await until(lambda: not b.link(a).is_wanted_there)
+            # b still wants it: it outlives the time by far.
+            await until(lambda: a.link(b).is_wanted_there)
+            await asyncio.sleep(15 * 0.05)
+            assert a.link(b).unwanted_ticks == 0
+            b.want()
+            await until(lambda: not a.links.summary() and not b.links.summary())
+
+    run(test)
+
+
+def test_strangers_who_say_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(express, "_MOST_STRANGERS", 3)
+
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a:
+            callers = [await Caller.dial(a.address) for _ in range(5)]
+            await until(lambda: a.links.refused == 2)
+            assert await callers[4].is_cut_off()
+            await callers[0].hang_up()
+            await until(lambda: a.links._strangers == 2)
+            (await Caller.greeted(a, "b")).writer.close()
+            for caller in callers[1:]:
+                await caller.hang_up()
+
+    run(test)
+
+
+def test_taken_port_is_one_clear_error() -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a:
+            b = Edge("b", turn, listen=a.address)
+            with pytest.raises(LinkError, match=f"cannot listen on {a.address}: .*in use"):
+                b.links.start()
+            await b.links.close()
+
+    run(test)
+
+
+def test_wildcard_is_advertised_as_every_address_of_the_host() -> None:
+    assert own_addresses("10.0.0.1", 7) == ("10.0.0.1:7",)
+    assert own_addresses("::1", 7) == ("[::1]:7",)
+    assert own_addresses("gate.example", 7) == ("gate.example:7",)
+    found = own_addresses("0.0.0.0", 7)
+    assert all(address.endswith(":7") and "[" not in address for address in found)
+    assert not any(address.startswith("127.") for address in found)
+
+
+def test_frame_before_the_greeting_is_over_is_not_lost() -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a:
+            caller = await Caller.dial(a.address)
+            greeting, frame = messages.hello(*hello("b"), to=["a"]), frame_to("a")
+            caller.writer.write(
+                b"".join(struct.pack("<I", len(each)) + each for each in (greeting, frame))
+            )
+            await until(lambda: a.frames == [frame])
+            await caller.hang_up()
+
+    run(test)

@@ -1,0 +1,183 @@
+"""What tests of express links share: an edge that keeps what it gets, a loop whose turn other
+threads may take, and a run that fails when a task, a socket or a thread outlives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import struct
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Self
+
+from gateway.tunnel import messages
+from gateway.tunnel.express import ExpressLinks
+from gateway.tunnel.express_greeting import Candidate
+from gateway.tunnel.express_link import ExpressLink
+from gateway.tunnel.frames import Frame
+from tests.tunnel.parts import FABRIC, connections, hello, until
+
+LOOPBACK = "127.0.0.1:0"
+
+
+class _Selector(selectors.EpollSelector):
+    """Lets go of the turn while it waits."""
+
+    def __init__(self, turn: threading.Lock) -> None:
+        super().__init__()
+        self._turn = turn
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._turn.release()
+        try:
+            return super().select(timeout)
+        finally:
+            self._turn.acquire()
+
+
+def run(test: Callable[[threading.Lock], Coroutine[Any, Any, None]]) -> None:
+    """Run a test with the turn of its loop and see that nothing outlives it."""
+    turn = threading.Lock()
+
+    async def supervised() -> None:
+        await test(turn)
+        await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+        await until(lambda: not connections())
+        assert not [each for each in threading.enumerate() if each.name == "express-read"]
+
+    with turn, asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_Selector(turn))) as r:
+        r.run(supervised())
+
+
+class Edge:
+    """The express links of an edge that keeps what it gets."""
+
+    def __init__(
+        self,
+        edge: str,
+        turn: threading.Lock,
+        incarnation: int = 1,
+        *,
+        listen: str | None = LOOPBACK,
+        most_links: int = 64,
+        fabric: str = FABRIC,
+        on_frame: Callable[[bytes], None] | None = None,
+    ) -> None:
+        self.edge = edge
+        self.incarnation = incarnation
+        self.frames: list[bytes] = []
+        self.states: list[str] = []
+        self.drained: list[str] = []
+        self.failures: list[Exception] = []
+        self.unknown: set[tuple[str, int]] = set()
+        take = on_frame or self.frames.append
+
+        def on_frame_(link: ExpressLink, frame: Frame) -> None:
+            assert turn.locked()
+            take(frame.raw)
+
+        self.links = ExpressLinks(
+            hello(edge, incarnation, fabric),
+            listen=listen,
+            advertise=None,
+            is_known=lambda edge, incarnation: (edge, incarnation) not in self.unknown,
+            on_frame=on_frame_,
+            on_state=self.states.append,
+            on_drained=self.drained.append,
+            on_failure=self.failures.append,
+            turn=turn,
+            most_links=most_links,
+        )
+
+    async def __aenter__(self) -> Self:
+        self.links.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.links.close()
+
+    @property
+    def address(self) -> str:
+        return self.links.candidates[0]
+
+    @property
+    def candidate(self) -> Candidate:
+        return Candidate(self.incarnation, self.links.candidates)
+
+    def want(self, *others: Edge) -> None:
+        self.links.converge({other.edge: other.candidate for other in others})
+
+    def link(self, other: Edge) -> ExpressLink:
+        link = self.links.link(other.edge)
+        assert link is not None
+        return link
+
+    def problem(self, edge: str) -> str:
+        return next((str(x["problem"]) for x in self.links.summary() if x["edge"] == edge), "")
+
+    async def got(self, *frames: bytes) -> None:
+        await until(lambda: self.frames == list(frames))
+
+    async def linked(self, other: Edge) -> None:
+        """Until both ends have the same connection and it has carried a ping both ways."""
+
+        def is_linked() -> bool:
+            here, there = self.links.link(other.edge), other.links.link(self.edge)
+            return (
+                here is not None
+                and there is not None
+                and here.is_dialled != there.is_dialled
+                and here.rtt_s is not None
+                and there.rtt_s is not None
+            )
+
+        await until(is_linked)
+
+
+class Caller:
+    """A hand-made edge at the other end of a socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @staticmethod
+    async def dial(address: str) -> Caller:
+        host, _, port = address.rpartition(":")
+        return Caller(*await asyncio.open_connection(host, int(port)))
+
+    @staticmethod
+    async def greeted(callee: Edge, edge: str, incarnation: int = 1) -> Caller:
+        caller = await Caller.dial(callee.address)
+        caller.say(messages.hello(*hello(edge, incarnation), to=(callee.edge,)))
+        assert isinstance(await caller.hear(), messages.Hello)
+        return caller
+
+    def say(self, frame: bytes) -> None:
+        self.writer.write(struct.pack("<I", len(frame)) + frame)
+
+    async def hear(self) -> messages.Message:
+        size = struct.unpack("<I", await self.reader.readexactly(4))[0]
+        return messages.decode_message(await self.reader.readexactly(size))
+
+    async def is_cut_off(self) -> bool:
+        """Whether the edge ends the connection."""
+        try:
+            async with asyncio.timeout(10):
+                await self.reader.read(-1)
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+        return True
+
+    async def hang_up(self) -> None:
+        self.writer.close()
+        with suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+def frame_to(edge: str, size: int = 1) -> bytes:
+    return messages.refused("x" * size, to=[edge])

@@ -1,0 +1,232 @@
+"""One express link over real sockets: frames of all sizes, slow and silent neighbours, garbage."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import struct
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from gateway.tunnel import express, express_link, messages
+from gateway.tunnel.express_greeting import Candidate
+from gateway.tunnel.frames import MAX_FRAME_BYTES
+from gateway.tunnel.wire import Wire
+from tests.tunnel.express_parts import Caller, Edge, frame_to, run
+from tests.tunnel.parts import until
+
+_MIB = 1024 * 1024
+
+
+@asynccontextmanager
+async def pair(turn: threading.Lock) -> AsyncIterator[tuple[Edge, Edge]]:
+    async with Edge("a", turn) as a, Edge("b", turn) as b:
+        a.want(b)
+        await a.linked(b)
+        yield a, b
+
+
+def _is_over(link: express_link.ExpressLink) -> bool:
+    return not link.is_up
+
+
+@pytest.fixture
+def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (express, express_link):
+        monkeypatch.setattr(module, "TICK_S", 0.05)
+
+
+def test_frames_of_all_sizes_arrive_whole_and_in_order() -> None:
+    async def test(turn: threading.Lock) -> None:
+        draw = random.Random(7)
+        sizes = [0, 1, 16_300, 16_400, 131_000, 131_100, 8 * _MIB, 3, 8 * _MIB, 200_000]
+        sizes += [draw.choice((10, 1_000, 60_000, 140_000)) for _ in range(300)]
+        frames = [frame_to("b", size) for size in sizes]
+        async with pair(turn) as (a, b):
+            for frame in frames:
+                assert a.link(b).send(frame)
+                if draw.random() < 0.3:
+                    await asyncio.sleep(0)
+            await until(lambda: len(b.frames) == len(frames))
+            assert b.frames == frames
+            assert a.link(b).queued_bytes == 0
+
+    run(test)
+
+
+def test_slow_reader_fills_a_bounded_queue_and_producers_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(express, "QUEUE_LIMIT_BYTES", 16 * _MIB)
+
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a:
+            caller = await Caller.greeted(a, "slow")
+            link = a.links.link("slow")
+            assert link is not None
+            frame = frame_to("slow", _MIB)
+            sent = 0
+            while link.send(frame):
+                sent += 1
+                await asyncio.sleep(0)
+            assert link.dropped == 1
+            assert link.is_congested
+            assert 15 * _MIB < link.queued_bytes <= 16 * _MIB
+            heard = 0
+            while heard < sent:
+                heard += isinstance(await caller.hear(), messages.Refused)
+            assert a.drained == ["slow"]
+            assert not link.is_congested
+            await caller.hang_up()
+
+    run(test)
+
+
+def test_largest_frame_is_the_largest_of_any_link() -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with pair(turn) as (a, b):
+            assert not a.link(b).send(bytes(MAX_FRAME_BYTES + 1))
+            assert a.link(b).dropped == 1
+            room = MAX_FRAME_BYTES - len(frame_to("b", MAX_FRAME_BYTES)) + MAX_FRAME_BYTES
+            largest = frame_to("b", room)
+            assert len(largest) == MAX_FRAME_BYTES
+            assert a.link(b).send(largest)
+            await b.got(largest)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("garbage", "reason"),
+    [
+        (struct.pack("<I", MAX_FRAME_BYTES + 1), "more than any may have"),
+        (struct.pack("<I", 3) + b"abc", "too few for a header"),
+        (b"GET / HTTP/1.1\r\n\r\n", "more than any may have"),
+        (struct.pack("<I", 10) + b"\x01\x00\x00\x00\x02\x00\x00\x00\xff\xff", "not protobuf"),
+    ],
+)
+def test_garbage_ends_the_connection_and_is_counted(garbage: bytes, reason: str) -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a:
+            a.links.converge({"b": Candidate(1, ())})
+            caller = await Caller.greeted(a, "b")
+            caller.writer.write(garbage)
+            assert await caller.is_cut_off()
+            await caller.hang_up()
+            await until(lambda: a.links.link("b") is None)
+            assert a.links.garbage == 1
+            assert reason in a.problem("b")
+            assert a.states == ["b", "b"]
+
+    run(test)
+
+
+def test_message_of_a_newer_version_is_passed_over() -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a:
+            caller = await Caller.greeted(a, "b")
+            # An envelope with field 99 only.
+            caller.say(b"\x01\x00\x00\x00\x03\x00\x00\x00\x9a\x06\x00")
+            frame = frame_to("a")
+            caller.say(frame)
+            await a.got(frame)
+            await caller.hang_up()
+            await until(lambda: a.links.garbage == 1)
+
+    run(test)
+
+
+def test_silent_neighbour_is_left(quick_ticks: None) -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a:
+            a.links.converge({"b": Candidate(1, ())})
+            caller = await Caller.greeted(a, "b")
+            await until(lambda: "nothing heard" in a.problem("b"))
+            assert await caller.is_cut_off()
+            await caller.hang_up()
+
+    run(test)
+
+
+def test_connection_that_is_cut_is_made_again() -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn) as a:
+            a.links.converge({"b": Candidate(1, ())})
+            caller = await Caller.greeted(a, "b")
+            linger = struct.pack("ii", 1, 0)
+            raw = caller.writer.get_extra_info("socket")
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            await caller.hang_up()
+            await until(lambda: a.problem("b") == "connection reset by peer")
+        async with pair(turn) as (a, b):
+            for _ in range(3):
+                cut = a.link(b)
+                b.link(a).end("cut")
+                await until(partial(_is_over, cut))
+                assert not cut.send(frame_to("b"))
+                await a.linked(b)
+
+    run(test)
+
+
+def test_exception_in_a_callback_is_reported_and_ends_the_link() -> None:
+    async def test(turn: threading.Lock) -> None:
+        def bug(_: bytes) -> None:
+            raise ZeroDivisionError
+
+        async with Edge("a", turn) as a, Edge("b", turn, on_frame=bug) as b:
+            a.want(b)
+            await a.linked(b)
+            a.link(b).send(frame_to("b"))
+            await until(lambda: b.failures)
+            assert isinstance(b.failures[0], ZeroDivisionError)
+            await until(lambda: len(a.states) > 1)
+
+    run(test)
+
+
+def test_clock_is_a_triple_of_wall_clocks() -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with pair(turn) as (a, b):
+            clock = a.link(b).clock
+            assert clock is not None
+            sent_ns, seen_ns, received_ns = clock
+            assert sent_ns < seen_ns < received_ns
+            assert a.link(b).rtt_s == pytest.approx((received_ns - sent_ns) / 1e9, abs=1e-3)
+
+    run(test)
+
+
+def test_what_waits_together_goes_out_in_one_call() -> None:
+    async def test(turn: threading.Lock) -> None:
+        calls: list[int] = []
+
+        class Watched(Wire):
+            def _write_all(self, parts: list[bytes | memoryview]) -> int:
+                calls.append(len(parts))
+                return super()._write_all(parts)
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            here = socket.create_connection(listener.getsockname())
+            there, _ = listener.accept()
+        here.setblocking(False)
+        wire = Watched(here, limit_bytes=64 * _MIB)
+        assert wire.send(bytes(4 * _MIB))
+        for _ in range(200):
+            assert wire.send(b"x" * 100)
+        reader, writer = await asyncio.open_connection(sock=there)
+        await reader.readexactly(4 + 4 * _MIB)
+        for _ in range(200):
+            assert await reader.readexactly(104) == struct.pack("<I", 100) + b"x" * 100
+        assert max(calls) > 200
+        assert wire.queued_bytes == 0
+        wire.close()
+        writer.close()
+        await writer.wait_closed()
+
+    run(test)
