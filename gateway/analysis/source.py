@@ -33,6 +33,7 @@ _TYPES: dict[ColumnType, DataType] = {
 SCHEMA = StructType([StructField(column.name, _TYPES[column.type]) for column in COLUMNS])
 _REQUIRED = {c.name for c in COLUMNS if c.since == 1 and not c.is_nullable}
 EVENT = "event_time"
+_MOST_LOOKED_INTO = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class Survey:
         return (self.last - self.first).total_seconds()
 
 
-def find_traces(spark: SparkSession, directory: str) -> int:
-    """How many files there are; raises AnalysisError when the directory cannot be of traces."""
+def find_traces(spark: SparkSession, directory: str) -> list[str]:
+    """The files there are; raises AnalysisError when the directory cannot be of traces."""
     jvm: Any = spark.sparkContext._jvm
     path = jvm.org.apache.hadoop.fs.Path(directory)
     system = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
@@ -63,29 +64,28 @@ def find_traces(spark: SparkSession, directory: str) -> int:
         )
     if not system.getFileStatus(path).isDirectory():
         raise AnalysisError(f"{directory} is a file; name the directory it is in")
-    found = 0
-    for status in system.listStatus(path):
-        name = status.getPath().getName()
-        found += status.isFile() and name.endswith(".parquet") and name[0] not in "._"
-    return found
+    names = [s.getPath().getName() for s in system.listStatus(path) if s.isFile()]
+    return sorted(name for name in names if name.endswith(".parquet") and name[0] not in "._")
 
 
 def read_batch(spark: SparkSession, directory: str) -> DataFrame:
     """All traces there are now."""
-    if find_traces(spark, directory) == 0:
+    files = find_traces(spark, directory)
+    if not files:
         raise AnalysisError(
             f"there are no traces in {directory}; set trace.directory of the edges to it and wait "
             "for trace.file_age_s (60 s unless set)"
         )
-    _require_traces(spark, directory)
+    _require_traces(spark, directory, files)
     traces = spark.read.schema(SCHEMA).option("pathGlobFilter", "*.parquet").parquet(directory)
     return _with_event_time(traces)
 
 
 def read_stream(spark: SparkSession, directory: str, *, files_at_once: int) -> DataFrame:
     """Traces as they come."""
-    if find_traces(spark, directory):
-        _require_traces(spark, directory)
+    files = find_traces(spark, directory)
+    if files:
+        _require_traces(spark, directory, files)
     traces = (
         spark.readStream.schema(SCHEMA)
         .option("pathGlobFilter", "*.parquet")
@@ -105,24 +105,26 @@ def survey(spark: SparkSession, traces: DataFrame, directory: str) -> Survey:
     assert row is not None
     if not row["rows"]:
         raise AnalysisError(f"the files in {directory} hold no trace; are they of ddswan?")
-    found = find_traces(spark, directory)
+    unreadable = max(0, len(find_traces(spark, directory)) - row["files"])
     first, last = row["times"]
-    return Survey(row["rows"], row["files"], max(0, found - row["files"]), first, last)
+    return Survey(row["rows"], row["files"], unreadable, first, last)
 
 
-def _require_traces(spark: SparkSession, directory: str) -> None:
-    try:
-        found = spark.read.option("pathGlobFilter", "*.parquet").parquet(directory).columns
-    except PySparkException as error:
-        raise AnalysisError(
-            f"no file in {directory} can be read; are they traces of ddswan?"
-        ) from error
-    missing = sorted(_REQUIRED.difference(found))
-    if missing:
-        raise AnalysisError(
-            f"{directory} holds something else than traces of ddswan (no column {missing[0]}); "
-            "name the trace.directory of the edges"
-        )
+def _require_traces(spark: SparkSession, directory: str, files: list[str]) -> None:
+    """Looks into the first file that can be read: nothing else tells traces from other Parquet."""
+    for name in files[:_MOST_LOOKED_INTO]:
+        try:
+            found = spark.read.parquet(f"{directory.rstrip('/')}/{name}").columns
+        except PySparkException:
+            continue  # cut off; counted as unreadable later
+        missing = sorted(_REQUIRED.difference(found))
+        if missing:
+            raise AnalysisError(
+                f"{directory} holds something else than traces of ddswan (no column {missing[0]} "
+                f"in {name}); name the trace.directory of the edges"
+            )
+        return
+    raise AnalysisError(f"no file in {directory} can be read; are they traces of ddswan?")
 
 
 def _with_event_time(traces: DataFrame) -> DataFrame:

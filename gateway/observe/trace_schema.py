@@ -153,12 +153,14 @@ def share_of(topic: str, shares: Mapping[str, float], otherwise: float) -> float
 
 
 _GOLDEN = 0x9E37_79B9_7F4A_7C15
+_MIX = 0xBF58_476D_1CE4_E5B9
 _MASK = (1 << 64) - 1
 
 
 def is_sampled(incarnation: int, stream: int, first: int, share: float) -> bool:
     """Whether the batch that begins with this number is traced. Decided by its numbers alone, so a
-    batch that is sent again or twice is decided alike; consecutive numbers spread evenly (golden
-    ratio), and no rhythm of the publisher can hide from it."""
+    batch that is sent again or twice is decided alike; mixed (as splitmix64 does), so that no
+    rhythm of the publisher can hide from it."""
     mixed = ((first + incarnation + (stream << 32)) * _GOLDEN) & _MASK
-    return mixed < share * (_MASK + 1)
+    mixed = ((mixed ^ (mixed >> 30)) * _MIX) & _MASK
+    return mixed ^ (mixed >> 31) < share * (_MASK + 1)

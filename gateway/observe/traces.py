@@ -140,7 +140,7 @@ class TraceWriter:
         self._wake.set()
         self._thread.join(patience_s)
         if self._thread.is_alive():
-            _log.warning("traces not written in time; is the disk slow?", patience_s=patience_s)
+            _log.warning("traces are not written in time; is the disk slow?", patience_s=patience_s)
         self._thread = None
 
     # ---------------------------------------------------------------- its own thread
@@ -176,7 +176,9 @@ class TraceWriter:
             return [lay_out(batches)]
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             if len(batches) == 1:
-                _log.error("trace batch malformed, dropped: report it", error=error)
+                _log.error(
+                    "a batch cannot be traced, it is dropped; please report this", error=error
+                )
                 self._dropped["malformed"].inc(batches[0].samples)
                 return []
         return [table for batch in batches for table in self._lay_out([batch])]
@@ -230,7 +232,7 @@ class TraceWriter:
         self._dropped["disk"].inc(rows)
         if error is not None:
             _log.error(
-                "traces cannot be written: free the disk or change trace.directory",
+                "traces cannot be written; free the disk or change trace.directory",
                 directory=str(self._directory),
                 error=error,
             )
@@ -240,7 +242,11 @@ class TraceWriter:
         try:
             sizes = [(file, file.stat().st_size) for file in self._own_files(_NAME)]
         except OSError as error:
-            _log.error("traces cannot be listed", directory=str(self._directory), error=error)
+            _log.error(
+                "traces cannot be listed; check the rights of trace.directory",
+                directory=str(self._directory),
+                error=error,
+            )
             return
         used = sum(size for _, size in sizes)
         for file, size in sizes:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from gateway.analysis import tables
 from gateway.analysis.facts import COUNTERS, PAIR, make_facts, measure
 from gateway.analysis.source import read_batch
-from gateway.analysis.vocabulary import GROWTH, bin_of, value_of
+from gateway.analysis.vocabulary import GROWTH, HOPS, bin_of, value_of
 from gateway.observe.traces import ARROW_SCHEMA
 from tests.analysis import reference
 from tests.analysis.generated import MS, S, an_hour_ago_ns, write_table
@@ -80,7 +80,7 @@ def rows(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(many=st.lists(rows(), min_size=1, max_size=80))
 def test_tables_say_what_plain_python_says(
     spark: SparkSession, tmp_path: Path, many: list[dict[str, Any]]
@@ -123,3 +123,9 @@ def test_tables_say_what_plain_python_says(
 def test_a_bin_is_at_most_one_percent_off(value: float) -> None:
     middle = value_of(bin_of(value))
     assert math.isclose(middle, value, rel_tol=(GROWTH - 1) / 2 + 1e-9, abs_tol=1000)
+
+
+def test_counters_and_hops_are_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
+    for name, text in [*COUNTERS.items(), *((hop.name, hop.text) for hop in HOPS)]:
+        assert f"| `{name}` | {text} |" in page
