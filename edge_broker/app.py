@@ -237,7 +237,11 @@ class Edge:
             self._garbage += 1
             self._metrics.bad_frames.labels(reason="malformed").inc()
             if self._garbage == 1:
-                _log.warning("a frame cannot be understood, skipped", why=str(error))
+                _log.warning(
+                    "a frame cannot be understood, it is skipped and later ones "
+                    "counted only; do all brokers run the same version?",
+                    reason=str(error),
+                )
 
     def _dispatch(self, message: Message) -> None:
         match message:
@@ -288,7 +292,10 @@ class Edge:
                 await self._registrar.settled(timeout_s=_REMINDER_S)
                 break
             except TimeoutError:
-                _log.warning("not registered yet", zookeeper=self._zk.state.value)
+                _log.warning(
+                    "not registered yet; trying on, is the id in use elsewhere?",
+                    zookeeper=self._zk.state.value,
+                )
         _log.info("ready", edge=self._info.edge, lan=self._info.lan, fabric=self._config.fabric)
         await asyncio.Event().wait()
 
@@ -301,7 +308,10 @@ class Edge:
             async with asyncio.timeout(_DRAIN_S):
                 await self._ingress.drained.wait()
         except TimeoutError:
-            _log.warning("not everything taken from the LAN was acknowledged in time")
+            _log.warning(
+                "not everything taken from the LAN was acknowledged in time; "
+                "some samples may be lost"
+            )
 
     async def _end(self) -> None:
         # The registrar withdraws what it declared, so it goes last.

@@ -134,7 +134,9 @@ class Egress:
         found = self._inbound.get(message.stream)
         if found is not None:
             inbound, mirror = found
-            _log.warning("stream refused, asking again", topic=mirror.key.topic, why=message.reason)
+            _log.warning(
+                "a stream was refused; asking again", topic=mirror.key.topic, reason=message.reason
+            )
             self._forget(inbound, mirror)
             mirror.ask_again()
         else:
@@ -153,7 +155,11 @@ class Egress:
         inbound.advance(first)
         lost = inbound.incoming.lost - lost_before
         if lost:
-            _log.warning("left behind: samples lost", stream=inbound.key.number, samples=lost)
+            _log.warning(
+                "this LAN was left behind and lost samples; check its subscribers and its link",
+                stream=inbound.key.number,
+                samples=lost,
+            )
         if inbound.pending:
             self._start_writing(inbound.key)
 
@@ -301,7 +307,11 @@ class Egress:
                 writer = self._domain.create_writer(mirror.key.topic, topic_type, profile.qos)
             except DdsError as error:
                 if mirror.problem is None:
-                    _log.warning("cannot mirror", topic=mirror.key.topic, why=str(error))
+                    _log.warning(
+                        "a topic cannot be written into this LAN; trying again",
+                        topic=mirror.key.topic,
+                        reason=str(error),
+                    )
                 mirror.problem = str(error)
                 return
             mirror.set_writer(writer, now_s)

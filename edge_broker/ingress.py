@@ -339,7 +339,7 @@ class Ingress:
     def _leave_behind(self, outflow: Outflow, edge: str) -> None:
         missing = outflow.stream.next_number - 1 - outflow.stream.acknowledged(edge)
         _log.warning(
-            "a LAN acknowledges nothing and holds up others: it is left behind, and joins again "
+            "a LAN acknowledges nothing and holds up others; it is left behind, and joins again "
             "when it answers",
             topic=outflow.topic,
             edge=edge,
@@ -414,7 +414,11 @@ class Ingress:
                 most_samples=self._room_for(topic, profile),
             )
         except DdsError as error:
-            _log.warning("cannot read this topic", topic=topic, why=str(error))
+            _log.warning(
+                "a topic cannot be read from this LAN; trying again when asked",
+                topic=topic,
+                reason=str(error),
+            )
             return None
         outflow = self._outflow(topic, profile, feed.source)
         if profile.qos.durability is not Durability.VOLATILE:

@@ -258,7 +258,7 @@ class Mirror:
         self._rejected.inc()
         if self.rejected == 1:
             _log.warning(
-                "DDS rejects a sample, skipped; do both LANs use the same type?",
+                "DDS rejects a sample, it is skipped; do both LANs use the same type?",
                 topic=self.key.topic,
                 origin=self.key.edge,
                 code=code,

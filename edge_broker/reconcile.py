@@ -153,10 +153,11 @@ class Reconciler:
             if key not in self._reported and len(self._reported) < _MOST_REPORTED:
                 self._reported.add(key)
                 _log.warning(
-                    "a remote publisher and a local subscriber do not match",
+                    "a remote publisher and a local subscriber do not match; "
+                    "change one of them if they should",
                     topic=pair.topic,
                     peer_lan=pair.peer_lan,
-                    why="; ".join(pair.mismatch.explain()),
+                    reason="; ".join(pair.mismatch.explain()),
                 )
 
 

@@ -109,7 +109,11 @@ class TypeShop:
             self._metrics.bad_types.labels(reason=type(error).__name__).inc()
             if what not in self._reported:
                 self._reported.add(what)
-                _log.warning("type not available, its topics wait", what=what, why=str(error))
+                _log.warning(
+                    "a type is not available, its topics wait; see the reason",
+                    what=what,
+                    reason=str(error),
+                )
             if len(self._problems) > _MOST_KNOWN:
                 del self._problems[next(iter(self._problems))]
             await asyncio.sleep(_RETRY_AFTER_S)

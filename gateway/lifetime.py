@@ -68,7 +68,11 @@ class Lifetime:
 def _raise(error: BaseException | None, name: str) -> None:
     if isinstance(error, DdswanError):
         raise error
-    _log.error("task ended unexpectedly", task=name, error=error)
+    _log.error(
+        "a task ended unexpectedly; the broker stops, its supervisor should start it again",
+        task=name,
+        error=error,
+    )
     raise DdswanError(f"{name} ended unexpectedly; the log says why") from error
 
 
@@ -82,6 +86,18 @@ async def end_tasks(tasks: Iterable[asyncio.Future[Any]]) -> None:
             _log.debug("task failed on the way out", error=str(result))
 
 
+def _report_unclaimed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What failed without anybody who waits for it."""
+    error = context.get("exception")
+    if type(error).__module__.startswith("grpc"):
+        # It leaves futures behind of calls that are over; the link has told of its loss itself.
+        _log.debug("left behind by gRPC", error=str(error))
+        return
+    _log.error(
+        "something failed unnoticed; please report this", error=error, what=context["message"]
+    )
+
+
 async def run_until_signalled(life: Callable[[], Awaitable[None]], lifetime: Lifetime) -> int:
     """Runs a broker until SIGTERM or SIGINT; a second signal cuts its good-bye short."""
     loop = asyncio.get_running_loop()
@@ -92,11 +108,12 @@ async def run_until_signalled(life: Callable[[], Awaitable[None]], lifetime: Lif
             task.cancel()
         lifetime.stop()
 
+    loop.set_exception_handler(_report_unclaimed)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     try:
         await task
     except asyncio.CancelledError:
-        _log.warning("stopped without good-bye")
+        _log.warning("stopped without good-bye; others notice when the ZooKeeper session expires")
         return 1
     return 0

@@ -175,7 +175,10 @@ class Router:
                 await self._registrar.settled(timeout_s=_REMINDER_S)
                 break
             except TimeoutError:
-                log.warning("not registered yet", zookeeper=self._zk.state.value)
+                log.warning(
+                    "not registered yet; trying on, is the id in use elsewhere?",
+                    zookeeper=self._zk.state.value,
+                )
         log.info("registered", router=self._info.router, fabric=self._config.fabric)
         self._lifetime.spawn("view", self._watcher.run())
         self._lifetime.spawn("election", self._election.run())
@@ -218,9 +221,14 @@ class Router:
                     await asyncio.sleep(_LOOK_S)
                     view = self._watcher.view
         except TimeoutError:
-            log.warning("not drained in time", edges=len(self._relay.edges))
+            log.warning(
+                "not drained in time; the edges use other routers from now on",
+                edges=len(self._relay.edges),
+            )
         except CoordinationError as error:
-            log.warning("cannot hand over", reason=str(error))
+            log.warning(
+                "cannot hand over; the leader does when the session has expired", reason=str(error)
+            )
 
     def _has_heir(self, view: FabricView) -> bool:
         us = self._info.router

@@ -135,7 +135,9 @@ class Leader:
             await self._plan_and_write(term)
         except CoordinationLost as error:
             # Nothing to do: the election tells whether we still lead once we are connected again.
-            log.warning("assignments wait for ZooKeeper", reason=str(error))
+            log.warning(
+                "assignments wait for ZooKeeper; they are planned again then", reason=str(error)
+            )
         except CoordinationError as error:
             log.warning("assignments were refused; reading again", reason=str(error))
             await self._reread()
@@ -219,7 +221,7 @@ class Leader:
         try:
             await self._watcher.refresh()
         except CoordinationError as error:
-            log.warning("the fabric cannot be read", reason=str(error))
+            log.warning("the fabric cannot be read; trying again", reason=str(error))
         self._wake.set()
 
     def _report_unserved(self, term: _Term, unserved: int) -> None:

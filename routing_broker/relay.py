@@ -184,7 +184,10 @@ class Relay:
         sender.garbage += 1
         if sender.garbage == 1:
             log.warning(
-                "garbage from an edge, later ones only counted", edge=sender.edge, reason=str(error)
+                "garbage from an edge, it is skipped and later counted only; "
+                "do both run the same version?",
+                edge=sender.edge,
+                reason=str(error),
             )
 
     # ------------------------------------------------------------ neighbours

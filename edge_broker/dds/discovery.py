@@ -5,7 +5,6 @@ participants, this one's included, are left out here, so that nobody further in 
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 from uuid import UUID
 
@@ -16,9 +15,10 @@ from cyclonedds.idl._typesupport.DDS.XTypes import TypeIdentifier
 from edge_broker.dds import native, qos, types
 from edge_broker.dds.domain import TAG_PREFIX, LanDomain
 from gateway.model import Direction, Endpoint
+from gateway.observe.logs import get_logger
 from gateway.plan.demand import ProfileKey, profile_of
 
-_log = logging.getLogger(__name__)
+_log = get_logger("edge.discovery")
 
 _BATCH = 256
 _MOST_DEPARTED_WRITERS = 65_536
@@ -98,7 +98,13 @@ class Discovery:
     def _count_failure(self, what: str, error: Exception) -> None:
         self.failures += 1
         if self.failures & (self.failures - 1) == 0:  # 1st, 2nd, 4th, 8th…: never a flood
-            _log.warning("%s, skipped: %s (failures=%d)", what, error, self.failures)
+            _log.warning(
+                "a discovered entity cannot be understood, it is skipped; do applications use the "
+                "types and policies you think?",
+                what=what,
+                reason=str(error),
+                failures=self.failures,
+            )
 
     def _take_participant(self, sample: Any) -> None:
         if native.SampleInfo._make(sample.sample_info).instance_state != native.INSTANCE_ALIVE:

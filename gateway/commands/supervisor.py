@@ -79,7 +79,7 @@ class Supervisor:
             _, late = await asyncio.wait(tasks, timeout=self._stop_timeout_s)
             for name in names:
                 if self._tasks[name] in late:
-                    _log.warning("child does not stop, killing it", child=name)
+                    _log.warning("a child does not stop; it is killed", child=name)
                     self._signal(name, signal.SIGKILL)
             await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -102,7 +102,10 @@ class Supervisor:
             if loop.time() - since > _STEADY_AFTER_S:
                 pause_s = _FIRST_PAUSE_S
             _log.warning(
-                "child ended, starting it again", child=child.name, code=code, in_s=pause_s
+                "a child ended; it is started again, its lines above say why",
+                child=child.name,
+                code=code,
+                in_s=pause_s,
             )
             await self._pause(pause_s)
             if self._stopping.is_set():

@@ -70,7 +70,7 @@ class Election:
                     continue
                 except CoordinationError as error:
                     self._become(None)
-                    log.warning("the election cannot go on", error=error)
+                    log.warning("the election cannot go on; trying again", error=error)
                 await self._wait()
         finally:
             unsubscribe()
@@ -162,7 +162,7 @@ async def read_leader(zk: ZooKeeper, paths: FabricPaths) -> tuple[str, int] | No
             try:
                 return decode_candidate(found[0], path), found[1].czxid
             except RecordError as error:
-                log.warning("the leader cannot be named", error=error)
+                log.warning("the leader cannot be named; trying again", error=error)
                 return None
     return None
 

@@ -46,7 +46,12 @@ class Malformed:
         if self._known.get(path) != str(error):
             self._known[path] = str(error)
             self.counts[kind] += 1
-            log.warning("skipping a malformed record", kind=kind, path=path, error=error)
+            log.warning(
+                "a record cannot be understood, it is skipped; see what writes there, or delete it",
+                kind=kind,
+                path=path,
+                error=error,
+            )
 
     def forget(self, path: str) -> None:
         self._known.pop(path, None)

@@ -97,7 +97,7 @@ class Registrar:
                     # The first refusals are races with others, not worth a word.
                     if retry_s > _WORTH_TELLING_S and self._failure and str(self._failure) != told:
                         told = str(self._failure)
-                        log.warning("announcements are incomplete", error=told)
+                        log.warning("announcements are incomplete; trying again", error=told)
                     await asyncio.sleep(retry_s)
                     retry_s = min(2 * retry_s, _LAST_RETRY_S)
                     self._wake.set()
@@ -115,7 +115,7 @@ class Registrar:
                         return
                     await asyncio.sleep(_FIRST_RETRY_S)
         except (CoordinationError, TimeoutError) as error:
-            log.warning("announcements are left to the end of the session", error=error)
+            log.warning("announcements cannot be withdrawn; they go with the session", error=error)
 
     def _on_state(self, state: SessionState) -> None:
         if state is not SessionState.CONNECTED:
@@ -198,7 +198,12 @@ class Registrar:
             kind = kind.removesuffix("s")
             if deadline is None:
                 deadline = loop.time() + patience_s
-                log.warning(f"waiting for the previous session of {kind} {name} to expire")
+                log.warning(
+                    "waiting for the previous session of this id to expire; "
+                    "is it in use elsewhere?",
+                    kind=kind,
+                    id=name,
+                )
             if loop.time() > deadline:
                 raise CoordinationError(
                     f"{kind} id {name!r} is already in use by another live process "

@@ -121,7 +121,11 @@ class FabricWatcher:
         except CoordinationError as error:
             if str(error) != self._told:
                 self._told = str(error)
-                log.warning("the view is incomplete", fabric=self._paths.fabric, error=error)
+                log.warning(
+                    "the view is incomplete; what could be read is used, the rest read again",
+                    fabric=self._paths.fabric,
+                    error=error,
+                )
 
     async def _read_dirty(self) -> None:
         """Rereads what is dirty and what that leads to, then publishes the view."""

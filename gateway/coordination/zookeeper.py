@@ -319,7 +319,9 @@ class ZooKeeper:
                 client.stop()
                 client.close()
             except kz.KazooException as error:
-                log.warning("closing the ZooKeeper session failed", error=error)
+                log.warning(
+                    "closing the ZooKeeper session failed; it is left to expire", error=error
+                )
             with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
                 loop.call_soon_threadsafe(done.set)
 
@@ -328,7 +330,7 @@ class ZooKeeper:
             async with asyncio.timeout(_STOP_TIMEOUT_S):
                 await done.wait()
         except TimeoutError:
-            log.warning("the ZooKeeper session was left to expire: no answer to its closing")
+            log.warning("no answer to the closing of the ZooKeeper session; it is left to expire")
 
     def _on_kazoo_state(self, client: Any, state: str, session_id: int | None) -> None:
         if client is not self._client:
@@ -373,7 +375,7 @@ class ZooKeeper:
                 continue
             if loop.time() >= next_reminder:
                 next_reminder = loop.time() + _REMINDER_S
-                log.warning(f"waiting for ZooKeeper at {self.hosts}")
+                log.warning("waiting for ZooKeeper; is it running and reachable?", hosts=self.hosts)
             is_dead = self._client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
             closed_looks = closed_looks + 1 if is_dead else 0
             if closed_looks > 1:

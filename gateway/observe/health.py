@@ -129,7 +129,7 @@ class HealthServer:
         except _LoopSilent:
             return 503, "text/plain; charset=utf-8", b"the event loop does not answer\n"
         except Exception as error:
-            _log.error("metrics port cannot answer", error=error, path=path)
+            _log.error("the metrics port cannot answer; please report this", error=error, path=path)
             return 500, "text/plain; charset=utf-8", b"failed; the broker's log says why\n"
         return 404, "text/plain; charset=utf-8", b"try /metrics /healthz /readyz /status\n"
 
@@ -184,7 +184,10 @@ class _Server(ThreadingHTTPServer):
             self._slots.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        _log.warning("request to the metrics port failed", client=client_address[0])
+        _log.warning(
+            "a request to the metrics port was broken off; its client should ask again",
+            client=client_address[0],
+        )
 
 
 class _Handler(BaseHTTPRequestHandler):

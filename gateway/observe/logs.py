@@ -1,11 +1,13 @@
-"""Structured logging: a fixed message plus key=value fields, as text or JSON on standard error.
-Every module that acts calls `get_logger`; the command line calls `set_up_logging` once.
+"""Structured logging: a fixed message plus key=value fields, one event one line, as text or JSON on
+standard error. Every module that acts calls `get_logger`; the command line calls `set_up_logging`
+once. Warnings and errors read `what happened; what is done about it or what to do`.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import threading
 import time
@@ -14,14 +16,17 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 _ROOT = "ddswan"
-_OURS = (_ROOT, "gateway", "edge_broker", "routing_broker")
 _BURST = 10
 _PERIOD_S = 60.0
+_SECRET_NAME = re.compile(r"passw|secret|token|credential|private_key", re.IGNORECASE)
+_SECRET_IN_URL = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
+_HIDDEN = "(hidden)"
 
 
 class Repeats:
     """Lets the same warning through `_BURST` times per `_PERIOD_S` and counts the rest, so that a
-    fault at data rate cannot fill a disk. Messages are fixed texts, so the table stays small."""
+    fault at data rate cannot fill a disk. Messages are fixed texts (those of libraries count by the
+    place in their code), so the table stays small."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -98,21 +103,42 @@ def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None
     those of libraries from warning on. Calling it again replaces the first setting."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if style == "json" else TextLines())
+    handler.addFilter(_shorten_foreign)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    for name in _OURS:
-        logging.getLogger(name).setLevel(level.upper())
+    logging.getLogger(_ROOT).setLevel(level.upper())
+
+
+def _shorten_foreign(record: logging.LogRecord) -> bool:
+    """What libraries say obeys the same rules: repeats are held back, an exception is one line and
+    its traceback is for level debug."""
+    if hasattr(record, "fields"):
+        return True
+    held = _repeats.admit(record.name, f"{record.pathname}:{record.lineno}")
+    if held is None:
+        return False
+    fields: dict[str, Any] = {}
+    if record.exc_info is not None and record.exc_info[1] is not None:
+        fields["error"] = f"{record.exc_info[0].__name__}: {record.exc_info[1]}"
+        if not logging.getLogger(_ROOT).isEnabledFor(logging.DEBUG):
+            record.exc_info = None
+    if held:
+        fields["repeated"] = held
+    record.fields = fields
+    return True
 
 
 class TextLines(logging.Formatter):
     """`2026-01-31T12:00:00.000Z INFO  edge.ingress reader opened topic=/chatter`"""
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {key}={_plain(value)}" for key, value in _fields(record).items())
-        line = (
+        entry = _fields(record)
+        if record.exc_info:
+            entry["traceback"] = self.formatException(record.exc_info)
+        fields = "".join(f" {key}={_plain(value)}" for key, value in entry.items())
+        return (
             f"{_timestamp(record)} {record.levelname:<7} {_short_name(record)} "
-            f"{_one_line(record.getMessage())}{fields}"
+            f"{_one_line(_message(record))}{fields}"
         )
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class JsonLines(logging.Formatter):
@@ -123,7 +149,7 @@ class JsonLines(logging.Formatter):
             "time": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": _short_name(record),
-            "message": record.getMessage(),
+            "message": _message(record),
             **_fields(record),
         }
         if record.exc_info:
@@ -132,8 +158,24 @@ class JsonLines(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """A copy, without what is nobody's business."""
     fields: dict[str, Any] = getattr(record, "fields", {})
-    return fields
+    return {
+        key: _HIDDEN if _SECRET_NAME.search(key) else _without_secret(value)
+        for key, value in fields.items()
+    }
+
+
+def _message(record: logging.LogRecord) -> str:
+    return str(_without_secret(record.getMessage()))
+
+
+def _without_secret(value: Any) -> Any:
+    """Numbers and the like as they are; a text without the password of a URL."""
+    if value is None or isinstance(value, int | float):
+        return value
+    text = str(value)
+    return _SECRET_IN_URL.sub(rf"\1{_HIDDEN}@", text) if "://" in text else value
 
 
 def _short_name(record: logging.LogRecord) -> str:

@@ -118,7 +118,7 @@ class RouterLink:
                 backoff_s = _FIRST_BACKOFF_S
             if error != self.last_error:
                 self.last_error = error
-                log.warning("no link to the router, redialling", address=self.address, reason=error)
+                log.warning("no link to the router; redialling", address=self.address, reason=error)
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
             backoff_s = min(_LAST_BACKOFF_S, 2 * backoff_s)
 
@@ -202,7 +202,8 @@ class RouterLink:
         self.garbage += 1
         if self.garbage == 1:
             log.warning(
-                "garbage from a router, later ones only counted",
+                "garbage from a router, it is skipped and later counted only; "
+                "do both run the same version?",
                 router=self.router,
                 reason=str(error),
             )
@@ -215,7 +216,11 @@ class RouterLink:
             self.rtt_s = time.monotonic() - self._ping_sent_s
             self.clock = (message.sent_ns, message.seen_ns, time.time_ns())
         elif isinstance(message, Refused):
-            log.warning("a router refused", router=self.router, reason=message.reason)
+            log.warning(
+                "a router refused something; see the reason",
+                router=self.router,
+                reason=message.reason,
+            )
 
     async def _beat(self) -> str:
         while self._silent_ticks < SILENT_TICKS:

@@ -135,7 +135,9 @@ class TunnelServer:
             return None
         except FrameError as error:
             refusal = str(error)
-        log.warning("refused a link", remote=conversation.remote, reason=refusal)
+        log.warning(
+            "a link was refused; see the reason", remote=conversation.remote, reason=refusal
+        )
         await conversation.write(messages.refused(refusal))
         return None
 
@@ -182,7 +184,11 @@ class TunnelServer:
                 # The newest wins for as long as its link lives, or two would replace each other
                 # for ever.
                 replaced |= {present.incarnation}
-                log.warning("an edge id has a new process, the older one is cut off", edge=edge)
+                log.warning(
+                    "an edge id has a new process, the older one is cut off; "
+                    "if this repeats, two edges share an id",
+                    edge=edge,
+                )
             present.close("replaced by a newer link of the same edge")
         neighbour = self.neighbours[edge] = Neighbour(hello, replaced)
         return neighbour

@@ -247,7 +247,7 @@ def test_a_broker_waits_for_zookeeper_and_says_so_and_can_be_stopped(
 ) -> None:
     address = f"127.0.0.1:{free_port()}"
     with _running(*arguments, "--zookeeper", address) as (process, said):
-        _wait_for(said, f"waiting for ZooKeeper at {address}")
+        _wait_for(said, f"waiting for ZooKeeper; is it running and reachable? hosts={address}")
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0

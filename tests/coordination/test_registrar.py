@@ -179,7 +179,7 @@ def test_a_restarted_process_waits_for_its_former_life_to_expire(
             second = Registrar(zk, zk.paths, zk.paths.edge("e1"))
             second.declare(nodes)
             async with running(second.run()):
-                await eventually(lambda: "previous session of edge e1 to expire" in caplog.text)
+                await eventually(lambda: "previous session of this id to expire" in caplog.text)
                 assert await standing(zk, nodes) == {None}
                 await old.stop()
                 await second.settled(PATIENCE_S)

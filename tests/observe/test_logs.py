@@ -70,12 +70,10 @@ def test_nothing_from_the_network_makes_a_second_line(output: io.StringIO, style
 def test_levels_are_ours_only(output: io.StringIO) -> None:
     set_up_logging("debug", "text", output)
     get_logger("x").debug("ours")
-    logging.getLogger("gateway.coordination.view").debug("ours too")
     logging.getLogger("somebody").info("theirs")
     logging.getLogger("somebody").warning("theirs, important")
     assert [line.split(maxsplit=2)[2] for line in output.getvalue().splitlines()] == [
         "x ours",
-        "gateway.coordination.view ours too",
         "somebody theirs, important",
     ]
 
@@ -91,6 +89,33 @@ def test_a_traceback_at_debug_only(output: io.StringIO) -> None:
     text = output.getvalue()
     assert text.count('it failed error="ValueError: bad"') == 2
     assert text.count("Traceback") == 1
+    assert len(text.splitlines()) == 2, "one event, one line"
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_libraries_are_held_to_the_same_rules(output: io.StringIO, style: str) -> None:
+    set_up_logging("info", style, output)
+    theirs = logging.getLogger(f"library.{style}")
+    for number in range(1000):
+        try:
+            raise ValueError("bad")
+        except ValueError:
+            theirs.exception("it failed\nat %d", number)
+    text = output.getvalue()
+    assert len(text.splitlines()) == 10
+    assert text.count("ValueError: bad") == 10
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_secrets_stay_secret(output: io.StringIO, style: str) -> None:
+    set_up_logging("info", style, output)
+    url = "https://somebody:hunter2@host:1/path"
+    get_logger("x").info("seen", keystore_password="hunter2", auth_token="hunter2", address=url)
+    get_logger("x").error("it failed", error=ValueError(f"cannot reach {url}"))
+    logging.getLogger("somebody").warning("cannot reach %s", url)
+    assert "hunter2" not in output.getvalue()
+    assert output.getvalue().count("https://somebody:(hidden)@host:1/path") == 3
 
 
 def test_a_repeated_warning_is_held_back_and_counted(output: io.StringIO) -> None:
