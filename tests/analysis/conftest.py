@@ -9,8 +9,16 @@ from pyspark.sql import SparkSession
 
 from gateway.analysis.session import open_session
 
+QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""Compiles quickly and not well: what tests run is over before more would pay."""
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    with open_session("local[2]", memory="1g", partitions=2) as session:
-        yield session
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in QUICK_JAVA.items():
+            environment.setenv(name, value)
+        opening = open_session("local[2]", memory="1g", partitions=2)
+        session = opening.__enter__()
+    yield session
+    opening.__exit__(None, None, None)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from array import array
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +161,9 @@ def test_the_disk_is_bounded_and_the_oldest_go_first(tmp_path: Path) -> None:
     traces.start()
     samples = 70_000
 
-    def handled() -> float:
+    def is_handled(wanted: int) -> bool:
         dropped = value(metrics, "ddswan_trace_rows_dropped_total", reason="disk")
-        return value(metrics, "ddswan_trace_rows_total") + dropped
+        return value(metrics, "ddswan_trace_rows_total") + dropped >= wanted
 
     for number in range(30):
         noise = array("I", os.urandom(4 * samples))
@@ -170,7 +171,7 @@ def test_the_disk_is_bounded_and_the_oldest_go_first(tmp_path: Path) -> None:
         first = 1 + number * samples
         traces.append(batch(first, samples, sizes=noise, source_ns=times))
         wanted = (number + 1) * samples
-        wait_until(lambda wanted=wanted: handled() >= wanted, 20.0, "the file to be written")
+        wait_until(partial(is_handled, wanted), 20.0, "the file to be written")
     traces.stop()
     mine = [file for file in tmp_path.glob("*.parquet") if file != foreign]
     assert foreign.exists()

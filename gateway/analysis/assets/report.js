@@ -60,7 +60,7 @@ function scaled(value, unit) {
 }
 
 function percent(share) {
-  if (share === null || share === undefined) return "–";
+  if (share === null || share === undefined || Number.isNaN(share)) return "–";
   if (share > 0 && share < 0.0001) return "< 0.01 %";
   return `${digits(share * 100)} %`;
 }
