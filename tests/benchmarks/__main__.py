@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.benchmarks import latency, throughput
+from tests.benchmarks import analyze, latency, throughput
 from tests.benchmarks.options import Options
 from tests.lab.namespaces import LabUnavailable
 from tests.lab.process import ProcessFailed
 
-_RUNS = {"latency": latency.run, "throughput": throughput.run}
+_RUNS = {"analyze": analyze.run, "latency": latency.run, "throughput": throughput.run}
 
 
 def main() -> int:
@@ -19,7 +19,8 @@ def main() -> int:
         prog="./dev bench",
         description="Measures ddswan beside plain DDS, in network namespaces on this machine.",
         epilog="latency: one-way, 10 topics at 20 Hz. throughput: ddsperf at four sizes, and one "
-        "topic against 32. What the numbers mean: docs/benchmarks.md.",
+        "topic against 32. analyze: Spark over traces of three sizes. What the numbers mean: "
+        "docs/benchmarks.md.",
     )
     command.add_argument("name", choices=sorted(_RUNS))
     command.add_argument("--json", type=Path, metavar="FILE", help="write the result there, too")
