@@ -64,6 +64,7 @@ def _run(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "gateway/tunnel/tunnel_pb2.pyi",
         "gateway/commands/samples/positions.py",
         "gateway/py.typed",
+        "gateway/analysis/assets/report.js",
         "edge_broker/py.typed",
         "edge_broker/dds/__init__.py",
         "routing_broker/py.typed",
@@ -87,5 +88,5 @@ def test_the_generated_code_of_the_wheel_is_what_is_imported(installed: Path) ->
 def test_the_command_of_the_wheel_knows_every_subcommand(installed: Path) -> None:
     done = _run(installed, "-m", "gateway.cli", "--help")
     assert done.returncode == 0, done.stderr
-    for command in ("config", "demo", "edge", "router", "status", "up", "zookeeper"):
+    for command in ("analyze", "config", "demo", "edge", "router", "status", "up", "zookeeper"):
         assert f"\n    {command}" in done.stdout
