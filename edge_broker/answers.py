@@ -68,7 +68,9 @@ class Answers:
         cumulative, ranges = inbound.incoming.acknowledgement()
         origin = inbound.key.edge
         frame = messages.ack(origin, self._me, inbound.key, cumulative, ranges)
-        self._links.send(mirror.key.topic, origin, frame)
+        link = inbound.answer_link
+        if link is None or not link.is_up or not link.send(frame):
+            self._links.send(mirror.key.topic, origin, frame)
 
     def remind(self, inbound: Inbound, mirror: Mirror, now_s: float) -> None:
         """Acknowledges again what lacks something, and what has been idle for long."""

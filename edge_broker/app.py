@@ -15,9 +15,10 @@ from typing import Any
 
 from edge_broker.dds.discovery import Discovery
 from edge_broker.dds.domain import LanDomain
+from edge_broker.deadlines import DeadlinePolicy
 from edge_broker.egress import Egress
 from edge_broker.ingress import Ingress, IngressLimits
-from edge_broker.links import Links
+from edge_broker.links import Link, Links
 from edge_broker.reconcile import Reconciler
 from edge_broker.type_shop import TypeShop
 from gateway.command import add_setting, require_settings
@@ -34,14 +35,18 @@ from gateway.observe.health import HealthServer, dialable_address
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.process_tuning import tune_process
+from gateway.shared_loop import SharedLoop
 from gateway.tunnel.frames import Batch, Frame, Peer
 from gateway.tunnel.messages import (
     Ack,
     Alive,
+    Arrivals,
     Close,
     Hello,
     Message,
     Open,
+    Probe,
+    ProbeAnswer,
     Refused,
     Subscribe,
     Unsubscribe,
@@ -72,7 +77,8 @@ class EdgeCommand:
 
     def run(self, config: Config, args: argparse.Namespace) -> int:
         require_settings(config, "edge.id", "edge.lan")
-        return asyncio.run(_serve(config))
+        with asyncio.Runner(loop_factory=SharedLoop) as runner:
+            return runner.run(_serve(config))
 
 
 command = EdgeCommand()
@@ -128,12 +134,16 @@ class Edge:
         )
         self._links = Links(
             Hello(me, config.fabric, settings.lan, self._version),
+            express_listen=settings.express_listen,
+            express_advertise=settings.express_advertise,
+            most_express=config.express.most_links,
             on_frame=self._on_frame,
             on_change=self._on_links_changed,
             on_drained=self._on_drained,
             on_failure=lifetime.fail,
             metrics=self._metrics,
         )
+        deadlines = DeadlinePolicy(config.express)
         stream = config.stream
         self._ingress = Ingress(
             me,
@@ -152,6 +162,7 @@ class Edge:
                 laggard_timeout_s=stream.laggard_timeout_s,
             ),
             self._metrics,
+            deadlines,
         )
         self._egress = Egress(
             me,
@@ -173,6 +184,7 @@ class Edge:
             self._ingress,
             self._egress,
             self._metrics,
+            deadlines,
         )
         self._health: HealthServer | None = None
         self._garbage = 0
@@ -182,6 +194,8 @@ class Edge:
         """Serves until told to stop; raises DdswanError when something fails for good."""
         unsubscribe = self._zk.subscribe(self._on_session)
         try:
+            self._links.start()
+            self._info = replace(self._info, express=self._links.express_addresses)
             self._start_health()
             self._domain.open(self._on_data)
             self._discovery.collect()
@@ -230,9 +244,9 @@ class Edge:
     def _on_drained(self) -> None:
         self._ingress.wake()
 
-    def _on_frame(self, frame: Frame) -> None:
+    def _on_frame(self, via: str, link: Link, frame: Frame) -> None:
         try:
-            self._dispatch(interpret(frame))
+            self._dispatch(interpret(frame), via, link)
         except FrameError as error:
             self._garbage += 1
             self._metrics.bad_frames.labels(reason="malformed").inc()
@@ -243,10 +257,10 @@ class Edge:
                     reason=str(error),
                 )
 
-    def _dispatch(self, message: Message) -> None:
+    def _dispatch(self, message: Message, via: str, link: Link) -> None:
         match message:
             case Batch():
-                self._egress.on_batch(message)
+                self._egress.on_batch(message, via, link)
             case Ack():
                 self._ingress.on_ack(message)
             case Open():
@@ -259,8 +273,15 @@ class Edge:
                 self._egress.on_refused(message)
             case Subscribe():
                 self._ingress.on_subscribe(message)
+                self._reconciler.mark()
             case Unsubscribe():
                 self._ingress.on_unsubscribe(message)
+            case Arrivals():
+                self._ingress.on_arrivals(message, via)
+            case Probe():
+                self._egress.on_probe(message, link)
+            case ProbeAnswer():
+                self._ingress.on_answer(message, via)
             case _:
                 raise FrameError(f"an edge has no use for a {type(message).__name__}")
 
@@ -371,6 +392,8 @@ class Edge:
             "zookeeper": self._zk.state.value,
             "endpoints": len(self._discovery.endpoints()),
             "links": self._links.summary(),
+            "express": self._links.express_summary(),
+            "pairs": self._ingress.pairs_summary(),
             "outflows": self._ingress.summary(),
             "mirrors": self._egress.summary(),
             "incompatible": [

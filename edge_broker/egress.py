@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from edge_broker.answers import Answers
+from edge_broker.arrivals import Arrivals
 from edge_broker.dds.domain import LanDomain
-from edge_broker.links import Links
+from edge_broker.links import ROUTED, Link, Links
 from edge_broker.mirror import MIRROR_STATES, Inbound, Mirror
 from edge_broker.type_shop import TypeShop
 from gateway.errors import DdsError
@@ -22,7 +23,7 @@ from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.demand import MirrorKey, WantedMirror
 from gateway.tunnel import messages
 from gateway.tunnel.frames import Batch, Peer, StreamKey
-from gateway.tunnel.messages import Alive, Close, Open, Refused
+from gateway.tunnel.messages import Alive, Close, Open, Probe, Refused
 
 _log = get_logger("edge.egress")
 
@@ -56,6 +57,7 @@ class Egress:
         self._mirrors: dict[MirrorKey, Mirror] = {}
         self._inbound: dict[StreamKey, tuple[Inbound, Mirror]] = {}
         self._answers = Answers(me, links, self._inbound, clock)
+        self._arrivals = Arrivals(me)
         self._unwanted_since_s: dict[MirrorKey, float] = {}
         self._view = FabricView()
         self._writable: dict[StreamKey, None] = {}
@@ -66,13 +68,20 @@ class Egress:
 
     # ------------------------------------------------------------ messages
 
-    def on_batch(self, batch: Batch) -> None:
+    def on_batch(self, batch: Batch, via: str, link: Link) -> None:
+        if batch.sent_ns:
+            origin = Peer(batch.stream.edge, batch.stream.incarnation)
+            self._arrivals.note(origin, via, link, batch.sent_ns)
         found = self._inbound.get(batch.stream)
         if found is None:
             self._answers.say_unknown(batch.stream)
             return
-        inbound, _ = found
-        inbound.offer(batch)
+        inbound, mirror = found
+        if batch.sent_ns:
+            inbound.answer_link = link
+            inbound.offer(batch, self._links.name_of(mirror.key.topic, via))
+        else:
+            inbound.offer(batch, ROUTED)
         if inbound.pending:
             self._writable[batch.stream] = None
             if not self._is_pump_scheduled:
@@ -147,6 +156,9 @@ class Egress:
         found = self._inbound.get(message.stream)
         if found is not None:
             found[1].assert_liveliness()
+
+    def on_probe(self, message: Probe, link: Link) -> None:
+        self._arrivals.answer(message, link)
 
     def _resynchronise(self, inbound: Inbound, first: int) -> None:
         """An edge that was left behind is told where the stream is now; what lies between is
@@ -280,6 +292,7 @@ class Egress:
             self._answers.remind(inbound, mirror, now_s)
         for mirror in self._mirrors.values():
             mirror.bridge_silence(now_s)
+            mirror.clock_offset_ns = self._arrivals.clock_offset_ns(mirror.key.edge)
 
     def _step(self, now_s: float) -> None:
         for mirror in list(self._mirrors.values()):
@@ -367,6 +380,7 @@ class Egress:
 
     def close(self) -> None:
         self._answers.close()
+        self._arrivals.close()
         for timer in (self._settle_timer, self._rest_timer):
             if timer is not None:
                 timer.cancel()

@@ -10,13 +10,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from edge_broker.dds.discovery import Discovery
 from edge_broker.dds.domain import LanDomain, Port
+from edge_broker.deadlines import DeadlinePolicy, DeadlineRouting
 from edge_broker.feed import Feed
 from edge_broker.history import HistoryCache
 from edge_broker.links import Links
 from edge_broker.outflow import OUTFLOW_STATES, Outflow
+from edge_broker.pairs import Pairs
 from edge_broker.source import ReaderSource, ReplaySource
 from edge_broker.type_shop import TypeShop
 from gateway.errors import DdsError
@@ -26,7 +29,7 @@ from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.demand import ProfileKey, type_of_subscribers
 from gateway.tunnel import messages
 from gateway.tunnel.frames import Peer, StreamKey
-from gateway.tunnel.messages import Ack, Subscribe, Unsubscribe
+from gateway.tunnel.messages import Ack, Arrivals, ProbeAnswer, Subscribe, Unsubscribe
 
 _log = get_logger("edge.ingress")
 
@@ -72,8 +75,11 @@ class Ingress:
         links: Links,
         limits: IngressLimits,
         metrics: BrokerMetrics,
+        deadlines: DeadlinePolicy,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._deadlines = deadlines
+        self._pairs = Pairs(me, links, clock)
         self._me = me
         self._domain = domain
         self._discovery = discovery
@@ -294,6 +300,7 @@ class Ingress:
 
     def on_links_changed(self) -> None:
         """Paths may have changed: what was under way on a lost one is sent again."""
+        self._pairs.on_links_changed()
         for outflow in self._streams.values():
             for edge in outflow.lost_ways():
                 outflow.send_open(edge)
@@ -303,6 +310,7 @@ class Ingress:
 
     def tick(self) -> None:
         """What time brings: resends, ends, laggards."""
+        self._pairs.tick()
         now_s = self._clock()
         window_bytes = self._limits.window_bytes
         self._kept_beyond_bytes = sum(
@@ -457,6 +465,10 @@ class Ingress:
     ) -> Outflow:
         key = StreamKey(self._me.edge, self._me.incarnation, self._next_stream)
         self._next_stream += 1
+        deadline_s = self._deadlines.deadline_s(topic, profile)
+        deadline = None
+        if deadline_s is not None and isinstance(source, ReaderSource):
+            deadline = DeadlineRouting(topic, deadline_s, self._deadlines, self._pairs)
         outflow = Outflow(
             key,
             topic,
@@ -468,6 +480,7 @@ class Ingress:
             batch_samples=self._limits.batch_samples,
             batch_bytes=self._limits.batch_bytes,
             may_keep_more=lambda: self._kept_beyond_bytes < self._limits.outage_bytes,
+            deadline=deadline,
         )
         self._streams[key.number] = outflow
         return outflow
@@ -511,6 +524,24 @@ class Ingress:
             self._close(outflow)
 
     # ------------------------------------------------------------ looking on
+
+    def express_peers(self) -> set[str]:
+        """Edges that topics with strict deadlines go to."""
+        return {
+            edge
+            for outflow in self._streams.values()
+            if outflow.deadline is not None
+            for edge in outflow.stream.destinations
+        }
+
+    def on_answer(self, message: ProbeAnswer, via: str) -> None:
+        self._pairs.on_answer(message, via)
+
+    def on_arrivals(self, message: Arrivals, via: str) -> None:
+        self._pairs.on_arrivals(message, via)
+
+    def pairs_summary(self) -> list[dict[str, Any]]:
+        return self._pairs.summary()
 
     def topics(self) -> set[str]:
         """Topics that need the tree and the links as long as their streams last."""
@@ -560,6 +591,7 @@ class Ingress:
                 "state": outflow.state,
                 "blocked": not outflow.stream.has_room,
                 "replay": isinstance(outflow.source, ReplaySource),
+                "deadline": [] if outflow.deadline is None else outflow.deadline.summary(),
             }
             for outflow in self._streams.values()
         ]

@@ -1,17 +1,23 @@
-"""The edge's links to routers: opens and closes what the plan wants, and answers by which one a
-destination is reached now. Called by reconcile, ingress and egress; what frames say stays out.
+"""The edge's links to routers and to other edges: opens and closes what the plan wants, and
+answers by which ones a destination is reached now. Called by reconcile, ingress and egress; what
+frames say stays out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from typing import Any, NamedTuple
 
 from gateway.model import FabricView
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
-from gateway.plan.demand import chosen_router
+from gateway.plan.demand import routers_towards
+from gateway.shared_loop import running_loop
+from gateway.tunnel.express import ExpressLinks
+from gateway.tunnel.express_greeting import Candidate
+from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Frame
 from gateway.tunnel.messages import Hello
 from gateway.tunnel.router_link import RouterLink
@@ -19,14 +25,35 @@ from gateway.tunnel.router_link import RouterLink
 _log = get_logger("edge.links")
 
 
+EXPRESS = "express"
+"""The name and the `via` of a direct way; routed ones go via their router's id."""
+ROUTED = "routed"
+STANDBY = "standby"
+
+Link = RouterLink | ExpressLink
+
+
+class Way(NamedTuple):
+    """How an edge is reached now."""
+
+    name: str
+    """express, routed or standby."""
+    via: str
+    link: Link
+
+
 class Links:
-    """All links of one edge. `generation` grows whenever a path may have changed."""
+    """All links of one edge. `generation` grows whenever a path may have changed. `on_frame` is
+    told by which link and via what a frame came."""
 
     def __init__(
         self,
         hello: Hello,
         *,
-        on_frame: Callable[[Frame], None],
+        express_listen: str | None,
+        express_advertise: Iterable[str] | None,
+        most_express: int,
+        on_frame: Callable[[str, Link, Frame], None],
         on_change: Callable[[], None],
         on_drained: Callable[[], None],
         on_failure: Callable[[Exception], None],
@@ -43,11 +70,34 @@ class Links:
         self._was_up: set[str] = set()
         self._view = FabricView()
         self._closing: set[asyncio.Task[None]] = set()
+        self._express = ExpressLinks(
+            hello,
+            listen=express_listen,
+            advertise=None if express_advertise is None else tuple(express_advertise),
+            is_known=self._is_in_tree,
+            on_frame=lambda link, frame: self._on_frame(EXPRESS, link, frame),
+            on_state=lambda _: self._note_change(),
+            on_drained=lambda _: self._on_drained(),
+            on_failure=on_failure,
+            turn=running_loop().turn,
+            most_links=most_express,
+        )
 
-    def converge(self, wanted: dict[str, str], view: FabricView) -> None:
-        """Holds links to these routers (address by router). A link nobody wants any longer is
-        closed; one to a router that moved is opened anew. While the tree is away the view stays,
-        and so do the links."""
+    def start(self) -> None:
+        """Lets other edges come. Raises LinkError when the address cannot be listened on."""
+        self._express.start()
+
+    @property
+    def express_addresses(self) -> tuple[str, ...]:
+        """Where other edges may reach this one, once started."""
+        return self._express.candidates
+
+    def converge(
+        self, wanted: dict[str, str], express: Mapping[str, Candidate], view: FabricView
+    ) -> None:
+        """Holds links to these routers (address by router) and these edges. A link nobody wants
+        any longer is closed; one to a router that moved is opened anew. While the tree is away the
+        view stays, and so do the links."""
         for router, link in list(self._links.items()):
             if wanted.get(router) != link.address:
                 self._close(router)
@@ -61,32 +111,80 @@ class Links:
         if view is not self._view:
             self._view = view
             self.generation += 1
+        self._express.converge(express)
+
+    def _is_in_tree(self, edge: str, incarnation: int) -> bool:
+        info = self._view.edges.get(edge)
+        return info is not None and info.incarnation == incarnation
 
     def _link(self, router: str, address: str) -> RouterLink:
         return RouterLink(
             address,
             self._hello,
-            on_frame=lambda _, frame: self._on_frame(frame),
+            on_frame=lambda link, frame: self._on_frame(router, link, frame),
             on_state=lambda link: self._on_state(router, link),
             on_drained=lambda _: self._on_drained(),
         )
 
     def path(self, topic: str, destination: str) -> RouterLink | None:
         """The link that takes frames of this topic to this edge now; None: there is no way."""
+        for router in self._routers_towards(topic, destination):
+            return self._links[router]
+        return None
+
+    def _routers_towards(self, topic: str, destination: str) -> list[str]:
         reachable: dict[str, Iterable[str]] = {
             router: link.peers for router, link in self._links.items() if link.is_up
         }
-        router = chosen_router(topic, destination, self._view, reachable)
-        return None if router is None else self._links[router]
+        return routers_towards(topic, destination, self._view, reachable)
+
+    def ways(self, topic: str, destination: str) -> list[Way]:
+        """The two best ways a deadline topic has to this edge now: the direct one and the routed
+        one, or two routed ones over different routers."""
+        found = []
+        if (direct := self._express.link(destination)) is not None:
+            found.append(Way(EXPRESS, EXPRESS, direct))
+        routers = self._routers_towards(topic, destination)
+        for name, router in zip((ROUTED, STANDBY), routers, strict=False):
+            found.append(Way(name, router, self._links[router]))
+        return found[:2]
+
+    def all_ways(self, destination: str) -> list[Way]:
+        """Every link that reaches this edge now, whatever the topic."""
+        found = [
+            Way(ROUTED, router, link)
+            for router, link in self._links.items()
+            if link.is_up and destination in link.peers
+        ]
+        if (direct := self._express.link(destination)) is not None:
+            found.append(Way(EXPRESS, EXPRESS, direct))
+        return found
+
+    def name_of(self, topic: str, via: str) -> str:
+        """What the path over this link is called for this topic."""
+        if via == EXPRESS:
+            return EXPRESS
+        known = self._view.topics.get(topic)
+        if known is not None and known.assignment is not None and known.assignment.standby == via:
+            return STANDBY
+        return ROUTED
 
     def send(self, topic: str, destination: str, frame: bytes) -> bool:
         """False when there is no way now or its queue is full."""
-        link = self.path(topic, destination)
+        link: Link | None = self.path(topic, destination) or self._express.link(destination)
         return link is not None and link.send(frame)
+
+    def send_every_way(self, topic: str, destination: str, frame: bytes) -> None:
+        """For what deadline topics cannot wait for; whoever gets it twice does not mind."""
+        for way in self.ways(topic, destination):
+            way.link.send(frame)
 
     def has_peer(self, edge: str, incarnation: int) -> bool:
         """Whether this life of an edge can be reached over any link."""
-        return any(link.peers.get(edge) == incarnation for link in self._links.values())
+        direct = self._express.link(edge)
+        return (direct is not None and direct.incarnation == incarnation) or any(
+            link.peers.get(edge) == incarnation for link in self._links.values()
+        )
 
     def summary(self) -> list[dict[str, object]]:
         """For status and readiness."""
@@ -102,8 +200,18 @@ class Links:
             for router, link in sorted(self._links.items())
         ]
 
+    def express_summary(self) -> list[dict[str, Any]]:
+        """For status."""
+        return self._express.summary()
+
     def observe(self) -> None:
         """Writes what is known of the links into the metrics."""
+        for row in self._express.summary():
+            self._metrics.link_up.labels(peer=row["edge"]).set(row["up"])
+            if row["up"]:
+                self._metrics.queue_bytes.labels(peer=row["edge"]).set(row["queued_bytes"])
+                if row["rtt_ms"] is not None:
+                    self._metrics.link_rtt.labels(peer=row["edge"]).set(row["rtt_ms"] / 1e3)
         for router, link in self._links.items():
             self._metrics.link_up.labels(peer=router).set(link.is_up)
             self._metrics.queue_bytes.labels(peer=router).set(link.queued_bytes)
@@ -118,13 +226,14 @@ class Links:
 
     def peers(self) -> set[str]:
         """The brokers there are links to, up or not."""
-        return set(self._links)
+        return set(self._links) | {row["edge"] for row in self._express.summary()}
 
     async def close(self) -> None:
         for router in list(self._links):
             self._close(router)
         if self._closing:
             await asyncio.wait(self._closing)
+        await self._express.close()
 
     def _close(self, router: str) -> None:
         link = self._links.pop(router)
@@ -154,6 +263,9 @@ class Links:
         elif not link.is_up and router in self._was_up:
             self._was_up.discard(router)
             self._metrics.link_losses.labels(peer=router).inc()
+        self._note_change()
+
+    def _note_change(self) -> None:
         self.generation += 1
         self._on_change()
 

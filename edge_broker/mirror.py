@@ -12,12 +12,13 @@ from typing import NamedTuple
 from edge_broker.dds import native
 from edge_broker.dds.domain import Port
 from edge_broker.dds.matched import change_writer
+from edge_broker.links import Link
 from gateway.model import INFINITE_NS, Liveliness, Profile
 from gateway.observe.logs import get_logger
-from gateway.observe.metrics import BrokerMetrics
+from gateway.observe.metrics import BrokerMetrics, DeadlineMeter
 from gateway.plan.demand import MirrorKey, WantedMirror
 from gateway.tunnel.frames import WRITE, Batch, StreamKey
-from gateway.tunnel.incoming import IncomingStream
+from gateway.tunnel.incoming import Delivery, IncomingStream
 
 _log = get_logger("edge.mirror")
 
@@ -34,6 +35,7 @@ class Pending(NamedTuple):
     batch: Batch
     done: int
     arrived_s: float
+    path: str
 
 
 class Inbound:
@@ -42,7 +44,7 @@ class Inbound:
     def __init__(self, key: StreamKey, first: int, *, reliable: bool, hold_bytes: int) -> None:
         self.key = key
         self.is_reliable = reliable
-        self.incoming: IncomingStream[Batch] = IncomingStream(
+        self.incoming: IncomingStream[tuple[Batch, str]] = IncomingStream(
             key, reliable=reliable, first=first, hold_bytes=hold_bytes
         )
         self.pending: deque[Pending] = deque()
@@ -52,6 +54,8 @@ class Inbound:
         """The last number, once its publisher said so."""
         self.written = first - 1
         self.unacknowledged_bytes = 0
+        self.answer_link: Link | None = None
+        """Where a deadline topic's batches came from last: its answers go back that way."""
         self.acknowledged_s = 0.0
         """When it was acknowledged last."""
         self.duplicates_told = 0
@@ -63,18 +67,20 @@ class Inbound:
             return False
         return not self.is_reliable or self.written >= self.closes_after
 
-    def offer(self, batch: Batch) -> None:
+    def offer(self, batch: Batch, path: str) -> None:
         """Puts what is in its turn behind what waits already."""
         size = len(batch.payload)
-        now_s = time.monotonic()
-        for delivery in self.incoming.offer(batch.first, batch.count, batch, size):
-            self.pending.append(Pending(delivery.item, delivery.skip, now_s))
+        self._append(self.incoming.offer(batch.first, batch.count, (batch, path), size))
 
     def advance(self, first: int) -> None:
         """Nothing before `first` will come any more."""
+        self._append(self.incoming.advance(first))
+
+    def _append(self, deliveries: list[Delivery[tuple[Batch, str]]]) -> None:
         now_s = time.monotonic()
-        for delivery in self.incoming.advance(first):
-            self.pending.append(Pending(delivery.item, delivery.skip, now_s))
+        for delivery in deliveries:
+            batch, path = delivery.item
+            self.pending.append(Pending(batch, delivery.skip, now_s, path))
 
     @property
     def waiting_bytes(self) -> int:
@@ -120,9 +126,12 @@ class Mirror:
         pair = metrics.pair_label(key.topic, want.lan)
         self._latency = metrics.end_to_end_latency.labels(topic=pair, peer_lan=want.lan)
         self._egress_hop = metrics.hop_latency.labels(hop="egress")
-        self._deadline = metrics.deadline_meter(
-            key.topic, want.lan, "routed", want.profile.qos.deadline_ns
-        )
+        self._metrics = metrics
+        self._lan = want.lan
+        self._deadlines: dict[str, DeadlineMeter | None] = {}
+        """By path."""
+        self.clock_offset_ns = 0
+        """By how much the clock here is ahead of the publisher's edge's, when that is known."""
 
     @property
     def state(self) -> str:
@@ -179,7 +188,7 @@ class Mirror:
     def write(self, inbound: Inbound) -> bool:
         """Writes the stream's next batch; False when the writer is full."""
         assert self.writer is not None
-        batch, done, arrived_s = inbound.pending.popleft()
+        batch, done, arrived_s, path = inbound.pending.popleft()
         samples = batch.samples(done)
         timestamps: Sequence[int] = batch.timestamps[done:] if done else batch.timestamps
         kinds = batch.kinds[done:] if done else batch.kinds
@@ -199,11 +208,12 @@ class Mirror:
         self._samples_out.inc(count)
         self._bytes_out.inc(size)
         if count:
-            now_ns = time.time_ns()
+            now_ns = time.time_ns() - self.clock_offset_ns
             self._latency.observe(max(0, now_ns - timestamps[0]) / 1e9)
             self._egress_hop.observe(time.monotonic() - arrived_s)
-            if self._deadline is not None:
-                self._deadline.count(timestamps[:count], now_ns)
+            meter = self._deadline_meter(path)
+            if meter is not None:
+                meter.count(timestamps[:count], now_ns)
         inbound.unacknowledged_bytes += size
         dealt_with = count
         if fresh is not None:
@@ -212,8 +222,15 @@ class Mirror:
         inbound.written = batch.first + done + dealt_with - 1
         inbound.incoming.written(inbound.written)
         if not is_whole:
-            inbound.pending.appendleft(Pending(batch, done + dealt_with, arrived_s))
+            inbound.pending.appendleft(Pending(batch, done + dealt_with, arrived_s, path))
         return is_whole
+
+    def _deadline_meter(self, path: str) -> DeadlineMeter | None:
+        if path not in self._deadlines:
+            self._deadlines[path] = self._metrics.deadline_meter(
+                self.key.topic, self._lan, path, self.profile.qos.deadline_ns
+            )
+        return self._deadlines[path]
 
     def _fresh(self, timestamps: Sequence[int], kinds: bytes) -> list[int] | None:
         """Places of the samples that have not outlived their lifespan; None: all. DDS would count

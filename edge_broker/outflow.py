@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from edge_broker.deadlines import DeadlineRouting, Group
 from edge_broker.history import HistoryCache
 from edge_broker.lifecycle import Columns, split
-from edge_broker.links import Links
+from edge_broker.links import EXPRESS, ROUTED, STANDBY, Link, Links
 from edge_broker.source import Source
 from gateway.model import INFINITE_NS, Liveliness, Profile, Reliability
 from gateway.observe.logs import get_logger
@@ -17,7 +19,6 @@ from gateway.observe.metrics import BrokerMetrics
 from gateway.tunnel import messages
 from gateway.tunnel.frames import MAX_FRAME_BYTES, Peer, StreamKey, encode_batch, readdress
 from gateway.tunnel.outgoing import OutgoingStream
-from gateway.tunnel.router_link import RouterLink
 
 _log = get_logger("edge.outflow")
 
@@ -30,6 +31,17 @@ _TAKE_BYTES = 1 << 20
 """One take aims at so many bytes: several batches, and still a short turn on the loop."""
 _CLOSE_AGAIN_S = 1.0
 OUTFLOW_STATES = ("open", "blocked", "ending")
+
+
+class _UsedWay(NamedTuple):
+    """A link as it was when it was used last."""
+
+    link: Link
+    connects: int
+
+    @property
+    def is_lost(self) -> bool:
+        return not (self.link.is_up and self.link.connects == self.connects)
 
 
 class Outflow:
@@ -49,7 +61,9 @@ class Outflow:
         batch_bytes: int,
         may_keep_more: Callable[[], bool],
         history: HistoryCache | None = None,
+        deadline: DeadlineRouting | None = None,
     ) -> None:
+        """`deadline` chooses the paths of a topic with a strict one."""
         self.key = key
         self.topic = topic
         self.profile = profile
@@ -62,6 +76,7 @@ class Outflow:
         """The source has no more; the subscribers are told so until they say that they know."""
         self.preludes: dict[str, int] = {}
         """For each subscriber the number of the replay it gets first; 0: none."""
+        self.deadline = deadline
         self._links = links
         self._window_bytes = window_bytes
         self._batch_samples = batch_samples
@@ -74,9 +89,9 @@ class Outflow:
         self.average_size = 0
         """Bytes of a sample, lately; 0: none came yet."""
         self._take = _FIRST_TAKE
-        self._plan: list[tuple[RouterLink, tuple[str, ...]]] = []
+        self._plan: list[Group] = []
         self._plan_generation = -1
-        self._ways: dict[str, tuple[RouterLink, int] | None] = {}
+        self._ways: dict[str, list[_UsedWay]] = {}
         self._unfinished: set[str] = set()
         self._close_due_s = 0.0
         self._life_due_s = 0.0
@@ -84,7 +99,10 @@ class Outflow:
         label = metrics.topic_label(topic)
         self._samples_in = metrics.samples_in.labels(topic=label)
         self._bytes_in = metrics.bytes_in.labels(topic=label)
-        self._batches = metrics.batches_sent.labels(topic=label, path="routed")
+        self._batches = {
+            path: metrics.batches_sent.labels(topic=label, path=path)
+            for path in ((ROUTED,) if deadline is None else (EXPRESS, ROUTED, STANDBY))
+        }
         self._resent = metrics.samples_resent.labels(topic=label)
         self._ingress_hop = metrics.hop_latency.labels(hop="ingress")
         self.given_up = metrics.samples_dropped.labels(topic=label, reason="laggard")
@@ -115,7 +133,17 @@ class Outflow:
             self.cut_off(now_s, _OUTAGE_AFTER_S) and self._may_keep_more()
         ):
             return True
-        return any(link.is_congested for link, _ in self.plan())
+        return self._is_congested()
+
+    def _is_congested(self) -> bool:
+        """Whether links have enough to do. One of two paths may: the other one then serves."""
+        if self.deadline is None:
+            return any(link.is_congested for link, _, _ in self.plan())
+        for edge in self.stream.destinations:
+            paths = self.deadline.paths(edge, self._links.generation)
+            if paths and all(each.way.link.is_congested for each in paths):
+                return True
+        return False
 
     def on_ack(
         self,
@@ -138,15 +166,15 @@ class Outflow:
             and now_s - self._progress_s.get(edge, 0.0) > since_s
         ]
 
-    def plan(self) -> list[tuple[RouterLink, tuple[str, ...]]]:
+    def plan(self) -> list[Group]:
         """Which subscribers are reached over which link now."""
         if self._plan_generation != self._links.generation:
-            groups: dict[int, tuple[RouterLink, list[str]]] = {}
+            groups: dict[int, tuple[Link, list[str]]] = {}
             for edge in self.stream.destinations:
                 link = self._links.path(self.topic, edge)
                 if link is not None:
                     groups.setdefault(id(link), (link, []))[1].append(edge)
-            self._plan = [(link, tuple(edges)) for link, edges in groups.values()]
+            self._plan = [Group(link, ROUTED, tuple(edges)) for link, edges in groups.values()]
             self._plan_generation = self._links.generation
         return self._plan
 
@@ -168,21 +196,27 @@ class Outflow:
         under way is gone. A way that merely changed while the old one lives lost nothing."""
         lost = []
         for edge in self.stream.destinations:
-            link = self._links.path(self.topic, edge)
-            way = None if link is None else (link, link.connects)
-            if edge in self._ways and way is not None:
-                before = self._ways[edge]
-                if before is None or not (before[0].is_up and before[0].connects == before[1]):
-                    lost.append(edge)
-            if way is not None or edge in self._ways:
-                self._ways[edge] = way
+            ways = [_UsedWay(link, link.connects) for link in self._links_to(edge)]
+            before = self._ways.get(edge)
+            if before is not None and ways and (not before or any(each.is_lost for each in before)):
+                lost.append(edge)
+            if ways or before is not None:
+                self._ways[edge] = ways
         return lost
+
+    def _links_to(self, edge: str) -> list[Link]:
+        if self.deadline is not None:
+            return [way.link for way in self._links.ways(self.topic, edge)]
+        link = self._links.path(self.topic, edge)
+        return [] if link is None else [link]
 
     def remove_subscriber(self, edge: str) -> None:
         self.stream.remove_subscriber(edge)
         self._ways.pop(edge, None)
         self._progress_s.pop(edge, None)
         self.preludes.pop(edge, None)
+        if self.deadline is not None:
+            self.deadline.forget(edge)
         self._unfinished.discard(edge)
         self._plan_generation = -1
 
@@ -197,7 +231,14 @@ class Outflow:
             self.is_reliable,
             self.preludes.get(edge, 0),
         )
-        self._links.send(self.topic, edge, frame)
+        self._say(edge, frame)
+
+    def _say(self, edge: str, frame: bytes) -> None:
+        """Frames that may come twice: a deadline topic waits for no single path."""
+        if self.deadline is None:
+            self._links.send(self.topic, edge, frame)
+        else:
+            self._links.send_every_way(self.topic, edge, frame)
 
     def forward(self, now_s: float) -> bool:
         """Takes once from the source and sends it on; True when there may be more."""
@@ -255,12 +296,21 @@ class Outflow:
             sizes = sizes[part]
         frame = b""
         unsent: list[str] = []
-        for link, edges in self.plan():
+        sent_ns = 0
+        if self.deadline is None:
+            plan = self.plan()
+        else:
+            sent_ns = time.time_ns()
+            plan = self.deadline.split(
+                stream.destinations, min(timestamps), sent_ns, now_s, self._links.generation
+            )
+        for link, path, edges in plan:
             frame = encode_batch(
-                self.key, edges, stream.next_number, timestamps, samples, kinds, sizes
+                self.key, edges, stream.next_number, timestamps, samples, kinds, sizes, sent_ns
             )
             if not link.send(frame):
                 unsent += edges
+            self._batches[path].inc()
         if not frame:  # nobody can be reached now: it is kept for when somebody can
             frame = encode_batch(
                 self.key, (), stream.next_number, timestamps, samples, kinds, sizes
@@ -271,14 +321,13 @@ class Outflow:
         stream.record(end - start, frame, now_s)
         for edge in unsent:
             stream.mark_for_resend(edge, first)
-        self._batches.inc()
 
     def resend(self, now_s: float) -> None:
         """Sends again what is overdue, unless a link has enough to do already."""
-        if any(link.is_congested for link, _ in self.plan()):
+        if self._is_congested():
             return
         for resend in self.stream.due(now_s):
-            self._links.send(self.topic, resend.edge, readdress(resend.frame, (resend.edge,)))
+            self._say(resend.edge, readdress(resend.frame, (resend.edge,)))
             self._resent.inc(resend.last - resend.first + 1)
 
     def end(self) -> None:
@@ -300,7 +349,7 @@ class Outflow:
             return
         self._life_due_s = now_s + qos.liveliness_lease_ns / 3e9
         if is_alive():
-            for link, edges in self.plan():
+            for link, _, edges in self.plan():
                 link.send(messages.alive(edges, self.key))
 
     def finished(self, edge: str) -> None:
@@ -313,4 +362,4 @@ class Outflow:
             self._close_due_s = now_s + _CLOSE_AGAIN_S
             last = self.stream.next_number - 1
             for edge in self._unfinished:
-                self._links.send(self.topic, edge, messages.close((edge,), self.key, last))
+                self._say(edge, messages.close((edge,), self.key, last))

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from edge_broker.dds.discovery import Discovery
+from edge_broker.deadlines import DeadlinePolicy
 from edge_broker.egress import Egress
 from edge_broker.ingress import Ingress
 from edge_broker.links import Links
@@ -19,13 +20,15 @@ from gateway.coordination.paths import FabricPaths
 from gateway.coordination.records import digest, encode_announcement, encode_edge
 from gateway.coordination.registrar import Registrar
 from gateway.coordination.view import FabricWatcher
-from gateway.model import Direction, EdgeInfo, Profile
+from gateway.model import Direction, EdgeInfo, FabricView, Profile
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.demand import (
     LocalProfiles,
+    MirrorKey,
     ProfileKey,
     Unmatched,
+    WantedMirror,
     announcements,
     is_bridged,
     local_profiles,
@@ -33,6 +36,7 @@ from gateway.plan.demand import (
     wanted_routers,
 )
 from gateway.plan.ownership import owner
+from gateway.tunnel.express_greeting import Candidate
 
 _log = get_logger("edge.reconcile")
 
@@ -59,7 +63,9 @@ class Reconciler:
         ingress: Ingress,
         egress: Egress,
         metrics: BrokerMetrics,
+        deadlines: DeadlinePolicy,
     ) -> None:
+        self._deadlines = deadlines
         self._info = info
         self._topics = topics
         self._discovery = discovery
@@ -97,15 +103,30 @@ class Reconciler:
         topics = {topic for topic, _ in local} | self._ingress.topics() | self._egress.topics()
         self._watcher.follow(frozenset(topics))
         self._announce(me, local)
-        self._links.converge(wanted_routers(view, topics), view)
+        wanted, unmatched = wanted_mirrors(view, local, lan=me.lan)
+        self._links.converge(wanted_routers(view, topics), self._express(wanted, view), view)
         self._ingress.set_local(_publisher_profiles(local))
         self._ingress.set_view(view)
-        wanted, unmatched = wanted_mirrors(view, local, lan=me.lan)
         self._egress.converge(wanted, view)
         mirrored = {key.topic for key in wanted}
         unassigned = [topic for topic in mirrored if not wanted_routers(view, [topic])]
         self._metrics.unassigned_topics.set(len(unassigned))
         self._report(unmatched)
+
+    def _express(
+        self, wanted: Mapping[MirrorKey, WantedMirror], view: FabricView
+    ) -> dict[str, Candidate]:
+        """The edges to have a direct link with: deadline topics come from them or go to them."""
+        edges = self._ingress.express_peers() | {
+            key.edge
+            for key, want in wanted.items()
+            if self._deadlines.deadline_s(key.topic, want.profile) is not None
+        }
+        return {
+            edge: Candidate(info.incarnation, info.express)
+            for edge in edges
+            if (info := view.edges.get(edge)) is not None
+        }
 
     def _served(self, me: EdgeInfo) -> LocalProfiles:
         """The LAN's profiles this edge is responsible for."""

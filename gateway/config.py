@@ -42,13 +42,13 @@ def _from_commas(raw: Any) -> Any:
     return raw
 
 
-def _shares_from_commas(raw: Any) -> Any:
+def _pairs_from_commas(raw: Any) -> Any:
     if not isinstance(raw, str):
         return raw
     pairs = [part.rpartition("=") for part in raw.split(",") if part.strip()]
     if not all(equals for _, equals, _ in pairs):
-        raise ValueError("must be PATTERN=SHARE[,PATTERN=SHARE]")
-    return {pattern.strip(): share.strip() for pattern, _, share in pairs}
+        raise ValueError("must be PATTERN=VALUE[,PATTERN=VALUE]")
+    return {pattern.strip(): value.strip() for pattern, _, value in pairs}
 
 
 Address = Annotated[str, AfterValidator(_is_address)]
@@ -56,7 +56,7 @@ Address = Annotated[str, AfterValidator(_is_address)]
 Addresses = Annotated[tuple[Address, ...], BeforeValidator(_from_commas), Field(min_length=1)]
 Globs = Annotated[tuple[str, ...], BeforeValidator(_from_commas)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Shares = Annotated[dict[str, Share], BeforeValidator(_shares_from_commas)]
+Shares = Annotated[dict[str, Share], BeforeValidator(_pairs_from_commas)]
 Name = Annotated[str, AfterValidator(_is_name)]
 """What may be a node name in the ZooKeeper tree."""
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -141,13 +141,13 @@ class Edge(Group):
     )
     express_listen: Address | None = Field(
         default=None,
-        description="Address to listen on for direct links from other edges. Has no effect yet. "
-        "Default: none.",
+        description="Address to listen on for direct links from other edges, which topics with "
+        "strict deadlines use. Default: none; this edge then dials those that listen.",
     )
     express_advertise: Addresses | None = Field(
         default=None,
-        description="Addresses at which other edges reach `express_listen`. Has no effect yet. "
-        "Default: none.",
+        description="Addresses at which other edges reach `express_listen`; the first that "
+        "answers is used. Default: `express_listen`, or this host's addresses with its port.",
     )
     metrics_port: Port | None = Field(
         default=None,
@@ -249,6 +249,50 @@ class Stream(Group):
     )
 
 
+Mode = Literal["single", "duplicate", "adaptive"]
+Modes = Annotated[dict[str, Mode], BeforeValidator(_pairs_from_commas)]
+
+
+class Express(Group):
+    """Topics with strict deadlines: direct links between edges beside the routed path."""
+
+    max_deadline_s: Seconds = Field(
+        default=1.0,
+        description="Topics whose writers offer a deadline of at most so many seconds use two "
+        "paths. A routed sample is rarely later than a second.",
+    )
+    topics: Globs = Field(
+        default=(),
+        description="Topics that use two paths whatever their deadline, by pattern (`*`, `?`, "
+        "`[…]`); without a deadline they aim at `max_deadline_s`. Default: none.",
+    )
+    mode: Mode = Field(
+        default="adaptive",
+        description="How two paths are used. `adaptive`: the one most likely in time, both while "
+        "that is not enough; `duplicate`: always both; `single`: the direct one, the other when "
+        "there is none.",
+    )
+    modes: Modes = Field(
+        default={},
+        description="Modes of single topics, by pattern; the first that matches counts. Default: "
+        "`mode` for all.",
+    )
+    miss_target: float = Field(
+        default=0.001,
+        gt=0.0,
+        le=0.5,
+        description="With `adaptive`, the share of samples that may miss their deadline although a "
+        "copy on the other path would not have. 0.001 is what two paths are bought for.",
+    )
+    most_links: int = Field(
+        default=64,
+        ge=1,
+        le=4096,
+        description="Direct links one edge holds at most, one for each other edge whatever the "
+        "number of topics. Further ones stay routed.",
+    )
+
+
 class Ingress(Group):
     """How an edge reads from DDS."""
 
@@ -346,6 +390,7 @@ class Config(Group):
     router: Router = Router()
     stream: Stream = Stream()
     ingress: Ingress = Ingress()
+    express: Express = Express()
     trace: Trace = Trace()
 
 
@@ -373,6 +418,7 @@ class Fabric(Group):
     metrics: Metrics = Metrics()
     stream: Stream = Stream()
     ingress: Ingress = Ingress()
+    express: Express = Express()
     trace: Trace = Trace()
     routers: tuple[Router, ...] = Field(default=(), description="The routing brokers to run.")
     edges: tuple[Edge, ...] = Field(default=(), description="The edge brokers to run.")

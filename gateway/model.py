@@ -307,6 +307,8 @@ class EdgeInfo:
     version: str = ""
     metrics: str | None = None
     """host:port where its metrics are served, when they are."""
+    express: tuple[str, ...] = ()
+    """Where other edges may reach it directly, host:port each."""
 
 
 @dataclass(frozen=True, slots=True)

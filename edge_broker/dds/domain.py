@@ -5,7 +5,6 @@ called on the loop by discovery, ingress and egress. Decides nothing.
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import os
 import socket
@@ -30,6 +29,7 @@ from edge_broker.dds.types import TopicType
 from gateway.errors import DdsError
 from gateway.model import Qos
 from gateway.observe.logs import get_logger
+from gateway.shared_loop import running_loop
 
 _log = get_logger("edge.dds")
 
@@ -73,8 +73,8 @@ class LanDomain:
         self._waiter: _Waiter | None = None
 
     def open(self, on_ready: Callable[[list[int]], None]) -> None:
-        """Joins the domain. `on_ready` is called on the running loop with readers that have data;
-        nothing more is reported until `wait_again`."""
+        """Joins the domain. `on_ready` is called in a turn of the running loop with readers that
+        have data; nothing more is reported until `wait_again`."""
         if self._interface is not None:
             _require_interface(self._interface)
         try:
@@ -246,8 +246,8 @@ def _require_interface(interface: str) -> None:
 
 
 class _Waiter:
-    """The one thread that waits inside DDS. It only wakes the loop, then rests until told to go
-    on, so that a busy edge is not interrupted for every sample that arrives."""
+    """The one thread that waits inside DDS. It takes a turn of the loop to report, then rests until
+    told to go on, so that a busy edge is not interrupted for every sample that arrives."""
 
     def __init__(
         self, participant: DomainParticipant, on_ready: Callable[[list[int]], None]
@@ -255,7 +255,7 @@ class _Waiter:
         self._waitset = WaitSet(participant)
         self._guard = GuardCondition(participant)
         self._on_ready = on_ready
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         # A lock, because a semaphore is a page of Python on the way of every sample.
         self._gate = threading.Lock()
         self._gate.acquire()
@@ -285,20 +285,19 @@ class _Waiter:
         self._guard.set(True)
         if self._gate.locked():
             self._gate.release()
-        self._thread.join(timeout=5)
+        with self._loop.turns_left_to_others():
+            self._thread.join(timeout=5)
 
     def _run(self) -> None:
         buffer = native.WaitBuffer(_MOST_READY)
         waitset = self._waitset._ref
         while not self._is_stopping:
             ready = buffer.wait(waitset, _WAIT_NS)
-            if ready and not self._is_stopping:
-                try:
-                    self._loop.call_soon_threadsafe(self._report, ready)
-                except RuntimeError:  # the loop is closed: the process is on its way out
-                    return
+            if ready:
+                self._loop.take_turn(self._report, ready)
                 self._gate.acquire()
 
     def _report(self, ready: list[int]) -> None:
         self._is_resting = True
-        self._on_ready(ready)
+        if not self._is_stopping:
+            self._on_ready(ready)

@@ -106,6 +106,7 @@ def _write_config(
         "metrics": fabric.metrics,
         "stream": fabric.stream,
         "ingress": fabric.ingress,
+        "express": fabric.express,
         "trace": fabric.trace,
     }
     config = Config.model_validate({"fabric": fabric.fabric, **common, **own})

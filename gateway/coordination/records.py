@@ -48,6 +48,7 @@ def encode_edge(info: EdgeInfo) -> bytes:
             "incarnation": _hex(info.incarnation),
             "version": info.version,
             "metrics": info.metrics,
+            "express": list(info.express),
         }
     )
 
@@ -60,6 +61,7 @@ def decode_edge(data: bytes, path: str) -> EdgeInfo:
             incarnation=_incarnation(raw),
             version=_text(raw, "version", ""),
             metrics=_optional_text(raw, "metrics"),
+            express=tuple(_is_text(each, "express") for each in raw.get("express", [])),
         )
 
     return _decode(data, path, "edge", build)

@@ -176,17 +176,18 @@ def type_of_subscribers(view: FabricView, topic: str, profile: Profile) -> str |
     return next((hash_ for hash_ in hashes if hash_ is not None), None)
 
 
-def chosen_router(
+def routers_towards(
     topic: str, destination: str, view: FabricView, reachable: Mapping[str, Iterable[str]]
-) -> str | None:
-    """The router through which `destination` gets samples of `topic` now: the primary when the
-    link to it is up and it has the destination, else the standby, else any that has it.
-    `reachable` names the edges each router with an open link has."""
+) -> list[str]:
+    """The routers through which `destination` can get samples of `topic` now, the one to take
+    first: the primary when the link to it is up and it has the destination, else the standby, else
+    any that has it. `reachable` names the edges each router with an open link has."""
     known = view.topics.get(topic)
     preferred: list[str] = []
     if known is not None and known.assignment is not None:
         preferred = [r for r in (known.assignment.primary, known.assignment.standby) if r]
-    for router in (*preferred, *sorted(reachable)):
-        if destination in reachable.get(router, ()):
-            return router
-    return None
+    return [
+        router
+        for router in dict.fromkeys((*preferred, *sorted(reachable)))
+        if destination in reachable.get(router, ())
+    ]

@@ -43,6 +43,8 @@ class ExpressLink:
         self.is_dialled = is_dialled
         """By this edge; else by the other one."""
         self.is_up = True
+        self.connects = 1
+        """As of a router's link; this one never comes back."""
         self.is_wanted_there = not is_dialled
         """As the other edge last said; who dials wants."""
         self.unwanted_ticks = 0

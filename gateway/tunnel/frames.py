@@ -66,6 +66,8 @@ class Batch:
     uniform_size: int
     kinds: bytes
     payload: memoryview
+    sent_ns: int = 0
+    """When its edge sent it, by the clock there; 0: nobody asks."""
 
     @property
     def last(self) -> int:
@@ -151,8 +153,11 @@ def _broken_header(version: int) -> FrameError:
 
 
 def readdress(frame: bytes, to: Sequence[str]) -> bytes:
-    """The same frame for other edges: for resending to one of them."""
+    """The same frame for other edges: for resending to one of them. How long a batch took is asked
+    of the first sending only."""
     envelope, payload, _ = decode(frame)
+    if envelope.HasField("batch"):
+        envelope.batch.sent_ns = 0
     del envelope.to[:]
     envelope.to.extend(to)
     return encode(envelope, (payload,))
@@ -212,6 +217,7 @@ def encode_batch(
     samples: Sequence[bytes | memoryview],
     kinds: bytes = b"",
     sizes: list[int] | None = None,
+    sent_ns: int = 0,
 ) -> bytes:
     """`kinds` may be left out when every sample is a WRITE, `sizes` when the caller has not
     computed them. The caller keeps the whole below MAX_FRAME_BYTES."""
@@ -230,6 +236,8 @@ def encode_batch(
         batch.sizes = _pack(array(_UINT32, sizes))
     if any(kinds):
         batch.kinds = kinds
+    if sent_ns:
+        batch.sent_ns = sent_ns
     return encode(envelope, samples)
 
 
@@ -273,6 +281,7 @@ def read_batch(envelope: Envelope, payload: memoryview) -> Batch:
         batch.uniform_size,
         kinds,
         payload,
+        batch.sent_ns,
     )
 
 

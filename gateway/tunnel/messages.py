@@ -97,6 +97,26 @@ class Alive(NamedTuple):
     stream: StreamKey
 
 
+class Probe(NamedTuple):
+    sender: Peer
+    sent_ns: int
+    clock_offset_ns: int
+    clock_error_ns: int
+
+
+class ProbeAnswer(NamedTuple):
+    responder: Peer
+    sent_ns: int
+    seen_ns: int
+
+
+class Arrivals(NamedTuple):
+    subscriber: Peer
+    newest_ns: int
+    total: int
+    delays_us: tuple[int, ...]
+
+
 Message = (
     Hello
     | Welcome
@@ -111,6 +131,9 @@ Message = (
     | Close
     | Refused
     | Alive
+    | Probe
+    | ProbeAnswer
+    | Arrivals
 )
 
 
@@ -231,6 +254,37 @@ def alive(to: Sequence[str], stream: StreamKey) -> bytes:
     return encode(envelope)
 
 
+def probe(to: str, sender: Peer, sent_ns: int, clock_offset_ns: int, clock_error_ns: int) -> bytes:
+    envelope = Envelope(to=(to,))
+    message = envelope.probe
+    _write_peer(message.sender, sender)
+    message.sent_ns = sent_ns
+    message.clock_offset_ns = clock_offset_ns
+    message.clock_error_ns = clock_error_ns
+    return encode(envelope)
+
+
+def probe_answer(asked: Probe, responder: Peer, seen_ns: int) -> bytes:
+    envelope = Envelope(to=(asked.sender.edge,))
+    message = envelope.probe_answer
+    _write_peer(message.responder, responder)
+    message.sent_ns = asked.sent_ns
+    message.seen_ns = seen_ns
+    return encode(envelope)
+
+
+def arrivals(
+    to: str, subscriber: Peer, newest_ns: int, total: int, delays_us: Sequence[int]
+) -> bytes:
+    envelope = Envelope(to=(to,))
+    message = envelope.arrivals
+    _write_peer(message.subscriber, subscriber)
+    message.newest_ns = newest_ns
+    message.total = total
+    message.delays_us.extend(delays_us)
+    return encode(envelope)
+
+
 def refused(reason: str, stream: StreamKey | None = None, to: Sequence[str] = ()) -> bytes:
     envelope = Envelope(to=to)
     envelope.refused.reason = reason
@@ -310,6 +364,31 @@ def _read_ack(envelope: Envelope) -> Message:
     )
 
 
+def _read_probe(envelope: Envelope) -> Message:
+    message = envelope.probe
+    return Probe(
+        _read_peer(message.sender),
+        message.sent_ns,
+        message.clock_offset_ns,
+        message.clock_error_ns,
+    )
+
+
+def _read_probe_answer(envelope: Envelope) -> Message:
+    message = envelope.probe_answer
+    return ProbeAnswer(_read_peer(message.responder), message.sent_ns, message.seen_ns)
+
+
+def _read_arrivals(envelope: Envelope) -> Message:
+    message = envelope.arrivals
+    return Arrivals(
+        _read_peer(message.subscriber),
+        message.newest_ns,
+        message.total,
+        tuple(message.delays_us),
+    )
+
+
 def _read_refused(envelope: Envelope) -> Message:
     message = envelope.refused
     stream = read_stream(message.stream) if message.HasField("stream") else None
@@ -328,5 +407,8 @@ _READERS: dict[str, Callable[[Envelope], Message]] = {
     "ack": _read_ack,
     "close": lambda e: Close(read_stream(e.close.stream), e.close.last),
     "refused": _read_refused,
+    "probe": _read_probe,
+    "probe_answer": _read_probe_answer,
+    "arrivals": _read_arrivals,
     "alive": lambda e: Alive(read_stream(e.alive.stream)),
 }

@@ -19,7 +19,7 @@ WRITE_DISPOSE: SampleKind
 UNREGISTER: SampleKind
 
 class Envelope(_message.Message):
-    __slots__ = ("to", "hello", "welcome", "peers", "ping", "pong", "subscribe", "unsubscribe", "open", "batch", "ack", "close", "refused", "alive")
+    __slots__ = ("to", "hello", "welcome", "peers", "ping", "pong", "subscribe", "unsubscribe", "open", "batch", "ack", "close", "refused", "alive", "probe", "probe_answer", "arrivals")
     TO_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,9 @@ class Envelope(_message.Message):
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    PROBE_ANSWER_FIELD_NUMBER: _ClassVar[int]
+    ARRIVALS_FIELD_NUMBER: _ClassVar[int]
     to: _containers.RepeatedScalarFieldContainer[str]
     hello: Hello
     welcome: Welcome
@@ -48,7 +51,10 @@ class Envelope(_message.Message):
     close: Close
     refused: Refused
     alive: Alive
-    def __init__(self, to: _Optional[_Iterable[str]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., peers: _Optional[_Union[Peers, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...
+    probe: Probe
+    probe_answer: ProbeAnswer
+    arrivals: Arrivals
+    def __init__(self, to: _Optional[_Iterable[str]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., peers: _Optional[_Union[Peers, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., probe_answer: _Optional[_Union[ProbeAnswer, _Mapping]] = ..., arrivals: _Optional[_Union[Arrivals, _Mapping]] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("edge", "incarnation")
@@ -153,7 +159,7 @@ class Open(_message.Message):
     def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., topic: _Optional[str] = ..., profile: _Optional[str] = ..., first: _Optional[int] = ..., reliable: _Optional[bool] = ..., history: _Optional[int] = ..., subscriber_incarnation: _Optional[int] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("stream", "first", "count", "timestamps", "sizes", "uniform_size", "kinds")
+    __slots__ = ("stream", "first", "count", "timestamps", "sizes", "uniform_size", "kinds", "sent_ns")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +167,7 @@ class Batch(_message.Message):
     SIZES_FIELD_NUMBER: _ClassVar[int]
     UNIFORM_SIZE_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
+    SENT_NS_FIELD_NUMBER: _ClassVar[int]
     stream: StreamId
     first: int
     count: int
@@ -168,7 +175,8 @@ class Batch(_message.Message):
     sizes: bytes
     uniform_size: int
     kinds: bytes
-    def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., first: _Optional[int] = ..., count: _Optional[int] = ..., timestamps: _Optional[bytes] = ..., sizes: _Optional[bytes] = ..., uniform_size: _Optional[int] = ..., kinds: _Optional[bytes] = ...) -> None: ...
+    sent_ns: int
+    def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., first: _Optional[int] = ..., count: _Optional[int] = ..., timestamps: _Optional[bytes] = ..., sizes: _Optional[bytes] = ..., uniform_size: _Optional[int] = ..., kinds: _Optional[bytes] = ..., sent_ns: _Optional[int] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("first", "last")
@@ -207,6 +215,40 @@ class Alive(_message.Message):
     STREAM_FIELD_NUMBER: _ClassVar[int]
     stream: StreamId
     def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ...) -> None: ...
+
+class Probe(_message.Message):
+    __slots__ = ("sender", "sent_ns", "clock_offset_ns", "clock_error_ns")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    SENT_NS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_OFFSET_NS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_ERROR_NS_FIELD_NUMBER: _ClassVar[int]
+    sender: Peer
+    sent_ns: int
+    clock_offset_ns: int
+    clock_error_ns: int
+    def __init__(self, sender: _Optional[_Union[Peer, _Mapping]] = ..., sent_ns: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., clock_error_ns: _Optional[int] = ...) -> None: ...
+
+class ProbeAnswer(_message.Message):
+    __slots__ = ("responder", "sent_ns", "seen_ns")
+    RESPONDER_FIELD_NUMBER: _ClassVar[int]
+    SENT_NS_FIELD_NUMBER: _ClassVar[int]
+    SEEN_NS_FIELD_NUMBER: _ClassVar[int]
+    responder: Peer
+    sent_ns: int
+    seen_ns: int
+    def __init__(self, responder: _Optional[_Union[Peer, _Mapping]] = ..., sent_ns: _Optional[int] = ..., seen_ns: _Optional[int] = ...) -> None: ...
+
+class Arrivals(_message.Message):
+    __slots__ = ("subscriber", "newest_ns", "total", "delays_us")
+    SUBSCRIBER_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_NS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DELAYS_US_FIELD_NUMBER: _ClassVar[int]
+    subscriber: Peer
+    newest_ns: int
+    total: int
+    delays_us: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, subscriber: _Optional[_Union[Peer, _Mapping]] = ..., newest_ns: _Optional[int] = ..., total: _Optional[int] = ..., delays_us: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("reason", "stream")

@@ -1,0 +1,124 @@
+"""Topics with strict deadlines: which they are, and over which paths each of their batches goes.
+Made by ingress for an outflow; the decisions are gateway/plan/path_choice.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from edge_broker.links import Link
+from edge_broker.pairs import OpenPath, Pairs
+from gateway.config import Express
+from gateway.model import Profile
+from gateway.plan.path_choice import Mode, PathChooser
+
+
+class DeadlinePolicy:
+    """The settings, asked for one topic."""
+
+    def __init__(self, settings: Express) -> None:
+        self._settings = settings
+
+    def deadline_s(self, topic: str, profile: Profile) -> float | None:
+        """What its samples aim at; None: it is no topic with a strict deadline."""
+        settings = self._settings
+        deadline_s = profile.qos.deadline_ns / 1e9
+        if deadline_s <= settings.max_deadline_s:
+            return deadline_s
+        if any(fnmatchcase(topic, pattern) for pattern in settings.topics):
+            return settings.max_deadline_s
+        return None
+
+    def mode(self, topic: str) -> Mode:
+        for pattern, mode in self._settings.modes.items():
+            if fnmatchcase(topic, pattern):
+                return Mode(mode)
+        return Mode(self._settings.mode)
+
+    @property
+    def target(self) -> float:
+        return self._settings.miss_target
+
+
+class Group(NamedTuple):
+    """Edges that get a batch over the same link."""
+
+    link: Link
+    path: str
+    edges: tuple[str, ...]
+
+
+class DeadlineRouting:
+    """Where the batches of one outflow go."""
+
+    def __init__(self, topic: str, deadline_s: float, policy: DeadlinePolicy, pairs: Pairs) -> None:
+        self.deadline_s = deadline_s
+        self._topic = topic
+        self._policy = policy
+        self._pairs = pairs
+        self._choosers: dict[str, PathChooser] = {}
+        self._generation = -1
+        self._paths: dict[str, list[OpenPath]] = {}
+
+    def paths(self, edge: str, generation: int) -> list[OpenPath]:
+        """The ways to this edge now; they change with the generation of the links."""
+        if generation != self._generation:
+            self._generation = generation
+            self._paths.clear()
+        paths = self._paths.get(edge)
+        if paths is None:
+            paths = self._paths[edge] = self._pairs.open_paths(self._topic, edge)
+        return paths
+
+    def split(
+        self, edges: Sequence[str], oldest_ns: int, sent_ns: int, now_s: float, generation: int
+    ) -> list[Group]:
+        """Which edges get a batch over which link. `oldest_ns` is the time of its oldest sample,
+        `sent_ns` the time now, which the batch carries."""
+        groups: dict[int, tuple[Link, str, list[str]]] = {}
+        for edge in edges:
+            for chosen in self._choose(edge, oldest_ns, sent_ns, now_s, generation):
+                chosen.path.note_batch(sent_ns)
+                link = chosen.way.link
+                groups.setdefault(id(link), (link, chosen.way.name, []))[2].append(edge)
+        return [Group(link, name, tuple(to)) for link, name, to in groups.values()]
+
+    def _choose(
+        self, edge: str, oldest_ns: int, sent_ns: int, now_s: float, generation: int
+    ) -> Iterable[OpenPath]:
+        paths = self.paths(edge, generation)
+        pair = self._pairs.pair(edge)
+        pair.used_s = now_s
+        pair.batches += 1
+        chooser = self._choosers.get(edge)
+        if chooser is None:
+            mode = self._policy.mode(self._topic)
+            chooser = self._choosers[edge] = PathChooser(mode, target=self._policy.target)
+        estimate = pair.clock.estimate(sent_ns)
+        choice = chooser.choose(
+            [each.path.quality for each in paths],
+            self.deadline_s - max(0, sent_ns - oldest_ns) / 1e9,
+            now_s,
+            clock_error_s=0.0 if estimate is None else estimate.likely_error_ns / 1e9,
+            outstanding_s={each.way.name: each.path.outstanding_s(sent_ns) for each in paths},
+        )
+        return [each for each in paths if each.way.name in choice.paths]
+
+    def forget(self, edge: str) -> None:
+        self._choosers.pop(edge, None)
+        self._paths.pop(edge, None)
+
+    def summary(self) -> list[dict[str, Any]]:
+        """For status."""
+        return [
+            {
+                "edge": edge,
+                "mode": chooser.mode.value,
+                "deadline_ms": round(self.deadline_s * 1e3, 3),
+                "taken": [] if chooser.choice is None else list(chooser.choice.paths),
+                "why": "nothing sent yet" if chooser.choice is None else chooser.choice.why,
+            }
+            for edge, chooser in sorted(self._choosers.items())
+        ]

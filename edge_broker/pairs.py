@@ -1,0 +1,243 @@
+"""What this edge, as a sender, knows of the paths to each other edge: how long they take, whether
+they stall, how far the clocks are apart. Learns from what the other edge reports and from probes;
+shared by all topics. Called by outflows with a deadline, by arriving messages and by a tick.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from edge_broker.links import Links, Way
+from gateway.plan.clock_offset import ClockOffset
+from gateway.plan.path_quality import PathQuality
+from gateway.tunnel import messages
+from gateway.tunnel.frames import Peer
+from gateway.tunnel.messages import Arrivals, ProbeAnswer
+
+_MOST_OUTSTANDING = 8192
+_FIRST_PROBES_S = 0.1
+"""Until the clocks are known nothing else is."""
+_IDLE_AFTER_S = 30.0
+"""A pair no deadline topic has used for so long is forgotten."""
+_RATE_SHARE = 0.1
+
+
+class Path:
+    """One way to one edge, remembered while it is away."""
+
+    def __init__(self, name: str) -> None:
+        self.quality = PathQuality(name)
+        self._batches: deque[int] = deque()
+        self._probes: deque[int] = deque()
+        """When what is not confirmed yet was sent, by the wall clock here."""
+        self._told = 0
+
+    def note_batch(self, now_ns: int) -> None:
+        if len(self._batches) < _MOST_OUTSTANDING:
+            self._batches.append(now_ns)
+
+    def note_probe(self, now_ns: int) -> None:
+        self._probes.append(now_ns)
+
+    def outstanding_s(self, now_ns: int) -> float:
+        """Age of the oldest batch or probe that is not confirmed."""
+        oldest = min(
+            self._batches[0] if self._batches else now_ns,
+            self._probes[0] if self._probes else now_ns,
+        )
+        return (now_ns - oldest) / 1e9
+
+    def confirm_probe(self, sent_ns: int) -> None:
+        while self._probes and self._probes[0] <= sent_ns:
+            self._probes.popleft()
+
+    def confirm(self, newest_ns: int, total: int, now_ns: int, now_s: float) -> None:
+        """Everything sent up to then has arrived, or never will: paths keep the order."""
+        confirmed = 0
+        batches = self._batches
+        while batches and batches[0] <= newest_ns:
+            batches.popleft()
+            confirmed += 1
+        arrived = total - self._told if total >= self._told else total
+        self._told = total
+        if confirmed > arrived:
+            self.quality.observe_loss(confirmed - arrived, now_s)
+        if confirmed:
+            self.quality.observe_confirmation((now_ns - newest_ns) / 1e9, now_s)
+
+    def lose_all(self) -> None:
+        self._batches.clear()
+        self._probes.clear()
+
+
+class Pair:
+    """This edge and another one."""
+
+    def __init__(self, edge: str) -> None:
+        self.edge = edge
+        self.clock = ClockOffset()
+        self.paths: dict[str, Path] = {}
+        """By the link they use."""
+        self.used_s = 0.0
+        self.batches = 0
+        """Sent since the last tick."""
+        self.batches_per_s = 0.0
+
+    def path(self, way: Way) -> Path:
+        """What is known of it, under the name it has for the topic that asks."""
+        path = self.paths.get(way.via)
+        if path is None:
+            path = self.paths[way.via] = Path(way.name)
+        path.quality.name = way.name
+        return path
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPath:
+    """A path that can be taken now."""
+
+    path: Path
+    way: Way
+
+
+class Pairs:
+    """All pairs deadline topics of this edge use."""
+
+    def __init__(self, me: Peer, links: Links, clock: Callable[[], float] = time.monotonic) -> None:
+        self._me = me
+        self._links = links
+        self._clock = clock
+        self._pairs: dict[str, Pair] = {}
+        self._ticked_s = clock()
+
+    def pair(self, edge: str) -> Pair:
+        pair = self._pairs.get(edge)
+        if pair is None:
+            pair = self._pairs[edge] = Pair(edge)
+        return pair
+
+    def open_paths(self, topic: str, edge: str) -> list[OpenPath]:
+        """The paths to take to this edge now, the preferred one first."""
+        pair = self.pair(edge)
+        return [OpenPath(pair.path(way), way) for way in self._links.ways(topic, edge)]
+
+    # ------------------------------------------------------------ messages
+
+    def on_answer(self, message: ProbeAnswer, via: str) -> None:
+        pair = self._pairs.get(message.responder.edge)
+        if pair is None:
+            return
+        now_ns, now_s = time.time_ns(), self._clock()
+        pair.clock.observe(message.sent_ns, message.seen_ns, now_ns)
+        path = pair.paths.get(via)
+        if path is None:
+            return
+        path.confirm_probe(message.sent_ns)
+        estimate = pair.clock.estimate(now_ns)
+        if estimate is not None:
+            delay_ns = message.seen_ns - message.sent_ns - estimate.offset_ns
+            path.quality.observe(delay_ns / 1e9, now_s)
+
+    def on_arrivals(self, message: Arrivals, via: str) -> None:
+        pair = self._pairs.get(message.subscriber.edge)
+        path = None if pair is None else pair.paths.get(via)
+        if pair is None or path is None:
+            return
+        now_ns, now_s = time.time_ns(), self._clock()
+        path.confirm(message.newest_ns, message.total, now_ns, now_s)
+        estimate = pair.clock.estimate(now_ns)
+        if estimate is not None:
+            for delay_us in message.delays_us:
+                path.quality.observe((delay_us * 1000 - estimate.offset_ns) / 1e9, now_s)
+
+    # ------------------------------------------------------------ time
+
+    def on_links_changed(self) -> None:
+        """Some path may have come or gone."""
+        now_s = self._clock()
+        for pair in self._pairs.values():
+            up = {way.via for way in self._links.all_ways(pair.edge)}
+            for via, path in pair.paths.items():
+                if via in up:
+                    path.quality.mark_up(now_s)
+                elif path.quality.is_up:
+                    path.quality.mark_down(now_s)
+                    path.lose_all()
+
+    def tick(self) -> None:
+        """Probes paths nothing else tells about."""
+        now_s = self._clock()
+        passed_s = max(1e-3, now_s - self._ticked_s)
+        self._ticked_s = now_s
+        for edge, pair in list(self._pairs.items()):
+            rate = pair.batches / passed_s
+            pair.batches = 0
+            pair.batches_per_s += _RATE_SHARE * (rate - pair.batches_per_s)
+            if now_s - pair.used_s > _IDLE_AFTER_S:
+                del self._pairs[edge]
+                continue
+            for way in self._links.all_ways(edge):
+                if (path := pair.paths.get(way.via)) is not None:
+                    self._probe_if_due(pair, path, way, now_s)
+
+    def _probe_if_due(self, pair: Pair, path: Path, way: Way, now_s: float) -> None:
+        now_ns = time.time_ns()
+        estimate = pair.clock.estimate(now_ns)
+        if estimate is None:
+            is_due = path.outstanding_s(now_ns) >= _FIRST_PROBES_S or not path.outstanding_s(now_ns)
+        else:
+            is_due = path.quality.is_probe_due(now_s, pair.batches_per_s)
+        if not is_due:
+            return
+        offset_ns, error_ns = (
+            (0, 0) if estimate is None else (estimate.offset_ns, max(1, estimate.likely_error_ns))
+        )
+        frame = messages.probe(pair.edge, self._me, now_ns, offset_ns, error_ns)
+        if way.link.send(frame):
+            path.quality.probed(now_s)
+            path.note_probe(now_ns)
+
+    # ------------------------------------------------------------ looking on
+
+    def summary(self) -> list[dict[str, Any]]:
+        """For status."""
+        now_s, now_ns = self._clock(), time.time_ns()
+        rows = []
+        for edge, pair in sorted(self._pairs.items()):
+            estimate = pair.clock.estimate(now_ns)
+            rows.append(
+                {
+                    "edge": edge,
+                    "clock_offset_ms": None if estimate is None else estimate.offset_ns / 1e6,
+                    "clock_error_ms": None if estimate is None else estimate.likely_error_ns / 1e6,
+                    "paths": [
+                        _describe(via, path, now_s, now_ns)
+                        for via, path in sorted(pair.paths.items())
+                    ],
+                }
+            )
+        return rows
+
+
+def _describe(via: str, path: Path, now_s: float, now_ns: int) -> dict[str, Any]:
+    known = path.quality.summary(now_s)
+    return {
+        "path": known.name,
+        "via": via,
+        "up": known.is_up,
+        "delays": known.observations,
+        "level_ms": _ms(known.level_s),
+        "p50_ms": _ms(known.median_s),
+        "p99_ms": _ms(known.p99_s),
+        "p999_ms": _ms(known.p999_s),
+        "lost": known.lost,
+        "outstanding_ms": _ms(path.outstanding_s(now_ns)),
+    }
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None or seconds > 1e9 else round(seconds * 1e3, 3)

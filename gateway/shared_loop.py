@@ -1,0 +1,135 @@
+"""An asyncio loop whose turns other threads may take: what such a thread does during its turn runs
+as if the loop had called it, without the way through the loop's wake-up. For the few threads on
+the path of every sample; all others use call_soon_threadsafe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+
+# Written for those who implement event loops: it makes get_running_loop work in a foreign thread.
+from asyncio import _set_running_loop
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any
+
+
+class _Baton:
+    """A lock that does not starve: who lets go of it comes after those who wait for it."""
+
+    def __init__(self) -> None:
+        self._queue = threading.Lock()
+        self._turn = threading.Lock()
+
+    def take(self) -> None:
+        with self._queue:
+            self._turn.acquire()
+
+    def give(self) -> None:
+        self._turn.release()
+
+
+class _Selector(selectors.DefaultSelector):
+    """Gives the baton away for as long as the loop looks for news."""
+
+    def __init__(self, baton: _Baton) -> None:
+        super().__init__()
+        self._baton = baton
+        self.is_looking = False
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.is_looking = True
+        self._baton.give()
+        try:
+            return super().select(timeout)
+        finally:
+            self._baton.take()
+            self.is_looking = False
+
+
+class _Turn:
+    """A foreign thread's turn of the loop, as a context manager."""
+
+    def __init__(self, loop: SharedLoop) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> None:
+        loop = self._loop
+        loop.baton.take()
+        _set_running_loop(loop)
+        loop.has_news = False
+
+    def __exit__(self, *_: object) -> None:
+        loop = self._loop
+        try:
+            if loop.has_news and loop.is_looking and not loop.is_closed():
+                # It looks for other news, or with a timeout from before.
+                loop.call_soon_threadsafe(_nothing)
+        finally:
+            _set_running_loop(None)
+            loop.baton.give()
+
+
+class SharedLoop(asyncio.SelectorEventLoop):
+    """Use it with `asyncio.Runner(loop_factory=SharedLoop)`. `turn` is for foreign threads: within
+    it they are the loop."""
+
+    def __init__(self) -> None:
+        self.baton = _Baton()
+        self.baton.take()
+        self.has_news = False
+        """Whether something was scheduled since the turn began."""
+        self.turn = _Turn(self)
+        self._looker = _Selector(self.baton)
+        super().__init__(self._looker)
+
+    @property
+    def is_looking(self) -> bool:
+        return self._looker.is_looking
+
+    def take_turn(self, callback: Callable[..., object], *args: object) -> None:
+        """From a foreign thread: runs the callback as the loop would, as soon as it is not busy.
+        Does nothing once the loop is closed."""
+        with self.turn:
+            if self.is_closed():
+                return
+            try:
+                callback(*args)
+            except Exception as error:
+                message = f"{callback!r} failed in a turn of {threading.current_thread().name}"
+                self.call_exception_handler({"message": message, "exception": error})
+
+    @contextmanager
+    def turns_left_to_others(self) -> Iterator[None]:
+        """For the loop's own thread, while it waits for a thread that may want a last turn."""
+        self.baton.give()
+        try:
+            yield
+        finally:
+            self.baton.take()
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> Any:
+        self.has_news = True
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> Any:
+        self.has_news = True
+        return super().call_at(when, callback, *args, context=context)
+
+
+def running_loop() -> SharedLoop:
+    """The loop of a broker whose threads take turns."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SharedLoop)
+    return loop
+
+
+def _nothing() -> None:
+    pass
