@@ -59,6 +59,8 @@ class Path:
         """Everything sent up to then has arrived, or never will: paths keep the order."""
         confirmed = 0
         batches = self._batches
+        # As `outstanding_s` counts: reports tell of several batches together.
+        oldest_ns = batches[0] if batches else now_ns
         while batches and batches[0] <= newest_ns:
             batches.popleft()
             confirmed += 1
@@ -67,7 +69,7 @@ class Path:
         if confirmed > arrived:
             self.quality.observe_loss(confirmed - arrived, now_s)
         if confirmed:
-            self.quality.observe_confirmation((now_ns - newest_ns) / 1e9, now_s)
+            self.quality.observe_confirmation((now_ns - oldest_ns) / 1e9, now_s)
 
     def lose_all(self) -> None:
         self._batches.clear()

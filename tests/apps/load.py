@@ -46,18 +46,22 @@ def main() -> int:
     command.add_argument("--rate", type=float, default=0.0, help="of each topic; 0: full speed")
     command.add_argument("--seconds", type=float, default=5.0, help="of publishing")
     command.add_argument("--warm-up-s", type=float, default=1.0, help="not counted, at a rate")
+    command.add_argument("--deadline-ms", type=float, default=0.0, help="offered or asked for")
     command.add_argument("--wait-s", type=float, default=30.0, help="for a match, and for the end")
     options = command.parse_args()
     return publish(options) if options.side == "pub" else subscribe(options)
 
 
-def qos() -> Qos:
+def qos(options: argparse.Namespace) -> Qos:
     """As ddsperf: reliable, everything kept, bounded."""
-    return Qos(
+    policies = [
         Policy.Reliability.Reliable(duration(seconds=60)),
         Policy.History.KeepAll,
         Policy.ResourceLimits(max_samples=10_000),
-    )
+    ]
+    if options.deadline_ms > 0:
+        policies.append(Policy.Deadline(duration(milliseconds=options.deadline_ms)))
+    return Qos(*policies)
 
 
 def topic_names(options: argparse.Namespace) -> list[str]:
@@ -70,7 +74,7 @@ def publish(options: argparse.Namespace) -> int:
     if options.rate == 0:
         library.dds_write_set_batch(True)
     writers = [
-        DataWriter(participant, Topic(participant, name, Plain), qos=qos())
+        DataWriter(participant, Topic(participant, name, Plain), qos=qos(options))
         for name in topic_names(options)
     ]
     report(event="ready")
@@ -161,7 +165,7 @@ class Measured:
 def subscribe(options: argparse.Namespace) -> int:
     participant = DomainParticipant(options.domain)
     readers = [
-        DataReader(participant, Topic(participant, name, Plain), qos=qos())
+        DataReader(participant, Topic(participant, name, Plain), qos=qos(options))
         for name in topic_names(options)
     ]
     waitset = CycloneWaitSet(participant)

@@ -17,6 +17,7 @@ ZOOKEEPER = f"{CLOUD_ADDRESS}:2181"
 FABRIC = "default"
 ROOT = f"/ddswan/{FABRIC}"
 _FIRST_PORT = 7447
+_EXPRESS_PORT = 7500
 STOP_S = 10.0
 """How long any broker may take from SIGTERM to its end."""
 
@@ -84,6 +85,7 @@ class Fabric:
     def start_edge(self, lan: str, edge: str = "") -> Process:
         """The edge of a LAN; its id is `e-<lan>` unless given."""
         edge = edge or edge_of(lan)
+        express = [f"{address}:{_EXPRESS_PORT}" for address in self.lab.express_addresses(lan)]
         return self._ddswan(
             edge,
             "edge",
@@ -92,6 +94,14 @@ class Fabric:
             "--domain=0",
             f"--zookeeper={ZOOKEEPER}",
             f"--interface={LAN_INTERFACE}",
+            *(
+                (
+                    f"--express-listen=0.0.0.0:{_EXPRESS_PORT}",
+                    f"--express-advertise={','.join(express)}",
+                )
+                if express
+                else ()
+            ),
             lan=lan,
         )
 

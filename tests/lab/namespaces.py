@@ -184,6 +184,13 @@ class Lab:
         """The address of a LAN on its direct link with another; only that other reaches it."""
         return self._wan_plan.direct_address(lan, peer)
 
+    def express_addresses(self, lan: str) -> list[str]:
+        """Its addresses on all direct links it has."""
+        pairs = [pair for pair in self._wan_plan.direct if lan in pair]
+        return [
+            self.express_address(lan, other) for pair in pairs for other in pair if other != lan
+        ]
+
     def cut(self, lan: str) -> None:
         """Take the link between a LAN and the cloud down: packets vanish, nobody is told."""
         if self._emulator is not None:
