@@ -8,8 +8,12 @@ import asyncio
 import os
 import select
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+
+_MOST_BUSY_S = 0.002
+"""As long as there is always more to read, the loop has a turn so often."""
 
 
 class WireReader:
@@ -21,6 +25,8 @@ class WireReader:
         self._readers: dict[int, Callable[[], None]] = {}
         self._thread: threading.Thread | None = None
         self._is_stopping = False
+        self._gate = threading.Lock()
+        self._gate.acquire()
 
     def start(self) -> None:
         self._epoll = select.epoll()
@@ -55,14 +61,27 @@ class WireReader:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         wait = self._epoll.poll
-        turn = self._turn
-        readers = self._readers
         while not self._is_stopping:
             ready = wait()
-            with turn:
-                for descriptor, _ in ready:
-                    on_readable = readers.get(descriptor)
-                    # None: removed since, or the alarm.
-                    if on_readable is not None:
-                        on_readable()
+            self._read(ready)
+            until_s = time.monotonic() + _MOST_BUSY_S
+            while (ready := wait(0)) and not self._is_stopping:
+                if time.monotonic() > until_s:
+                    self._let_loop_pass(loop)
+                    until_s = time.monotonic() + _MOST_BUSY_S
+                self._read(ready)
         loop.call_soon_threadsafe(self._ended.set_result, None)
+
+    def _read(self, ready: list[tuple[int, int]]) -> None:
+        readers = self._readers
+        with self._turn:
+            for descriptor, _ in ready:
+                on_readable = readers.get(descriptor)
+                # None: removed since, or the alarm.
+                if on_readable is not None:
+                    on_readable()
+
+    def _let_loop_pass(self, loop: asyncio.AbstractEventLoop) -> None:
+        """A lock is not fair: who lets go of it and takes it again at once has it for ever."""
+        loop.call_soon_threadsafe(self._gate.release)
+        self._gate.acquire()

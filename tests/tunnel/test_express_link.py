@@ -6,7 +6,10 @@ import asyncio
 import random
 import socket
 import struct
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -186,6 +189,44 @@ def test_exception_in_a_callback_is_reported_and_ends_the_link() -> None:
             await until(lambda: b.failures)
             assert isinstance(b.failures[0], ZeroDivisionError)
             await until(lambda: len(a.states) > 1)
+
+    run(test)
+
+
+_FLOOD = """
+import os, sys
+descriptor, record = int(sys.argv[1]), bytes.fromhex(sys.argv[2])
+os.set_blocking(descriptor, True)
+while True:
+    os.write(descriptor, 500 * record)
+"""
+
+
+def _flooding(descriptor: int, record: bytes) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _FLOOD, str(descriptor), record.hex()],
+        pass_fds=[descriptor],
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def test_flood_leaves_the_loop_its_turns() -> None:
+    async def test(turn: threading.Lock) -> None:
+        received: list[None] = []
+        async with Edge("a", turn, on_frame=lambda _: received.append(None)) as a:
+            caller = await Caller.greeted(a, "b")
+            frame = frame_to("a", 100)
+            descriptor = caller.writer.get_extra_info("socket").fileno()
+            with _flooding(descriptor, struct.pack("<I", len(frame)) + frame) as flood:
+                try:
+                    await until(lambda: len(received) > 1000)
+                    began_s = time.monotonic()
+                    for _ in range(100):
+                        await asyncio.sleep(0.001)
+                    assert time.monotonic() - began_s < 2.5
+                finally:
+                    flood.kill()
+            await caller.hang_up()
 
     run(test)
 
