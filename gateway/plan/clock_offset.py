@@ -19,6 +19,7 @@ LIKELY_ASYMMETRY = 0.25
 """Of the smallest round trip one direction is taken to have at most (1 + this) halves."""
 _STEP_LEAST_NS = 200_000
 _STEP_SHARE = 1 / 16
+_ROUNDING_NS = 2
 _SPAN_NS = 10_000_000_000
 _SPANS = 12
 """The drift is fitted to the best ping of each of so many spans."""
@@ -64,10 +65,15 @@ class ClockOffset:
         makes nonsense of it."""
         if answered_ns is None:
             answered_ns = seen_ns
-        low_ns, high_ns = float(answered_ns - received_ns), float(seen_ns - sent_ns)
-        round_trip_ns = (received_ns - sent_ns) - (answered_ns - seen_ns)
-        if round_trip_ns < 0 or received_ns < sent_ns or answered_ns < seen_ns:
+        if received_ns < sent_ns or answered_ns < seen_ns:
             return False
+        # Both ends are meant for the moment of receiving; the clocks drifted since they were read.
+        drifted_ns = self._rate * (received_ns - sent_ns) + _ROUNDING_NS
+        low_ns = answered_ns - received_ns - drifted_ns
+        high_ns = seen_ns - sent_ns + drifted_ns
+        if low_ns > high_ns:
+            return False
+        round_trip_ns = max(0, (received_ns - sent_ns) - (answered_ns - seen_ns))
         if self._at_ns is None or received_ns < self._at_ns:
             if self._at_ns is not None:
                 self._forget()  # the clock here went back

@@ -18,8 +18,9 @@ WINDOW_S = 2.0
 WINDOW_LEAST = 5
 """… but is never made of fewer delays than these, however old."""
 WINDOW_MOST = 256
-LEVEL_SHARE = 0.25
-"""The level is this quantile of the window: it holds still while up to three in four are late."""
+LEVEL_SHARE = 0.05
+"""The level is this quantile of the window: it holds still while most are late, as they are when
+each lost packet of a long path holds up half a second of those behind it."""
 MEMORY_COUNT = 4000
 """So many excesses are remembered in full, then all count half: rare misses (0.1 %) must still be
 seen, and what a path did an hour ago should not."""
@@ -29,6 +30,9 @@ INDEPENDENT_PER_S = 200.0
 """Delays closer together than this are not news of their own."""
 STALE_S = 30.0
 """Knowledge older than this fades, by a factor of e in the same time again."""
+FORGIVING_S = 30.0
+"""A path that only probes have seen for so long is forgiven half of what it did. Probes are too few
+to acquit it, and without that it would never be tried again. Copies are sent while it is."""
 
 _PER_OCTAVE = 6
 _FINEST_S = 0.00025
@@ -81,6 +85,10 @@ class DelayHistory:
         self._latest = [-1] * _SIZE
         """Number of the last delay in each bucket."""
         self._previous = _SIDE
+        self._idle_since_s = 0.0
+        self._fastest_s = inf
+        self._fastest_before_s = inf
+        """Before the memory was last halved."""
         self._table_s = -inf
         self._table_count = -1
         self._late: list[float] = []
@@ -89,7 +97,7 @@ class DelayHistory:
 
     # ------------------------------------------------------------ learning
 
-    def observe(self, delay_s: float, now_s: float) -> None:
+    def observe(self, delay_s: float, now_s: float, *, is_probe: bool = False) -> None:
         """`delay_s` may be infinite (lost) or, with clocks that disagree, negative."""
         if self.count == 0:
             self._since_s = self._halved_s = self._room_s = now_s
@@ -105,9 +113,15 @@ class DelayHistory:
             self._rises[bucket + 1] -= 1.0
         self._previous = bucket
         self._latest[bucket] = self.count
+        self._fastest_s = min(self._fastest_s, delay_s)
         self.last_s = now_s
         self.last_delay_s = delay_s
         self._slide(delay_s, now_s)
+        if not is_probe:
+            self._idle_since_s = now_s
+        elif now_s - self._idle_since_s >= FORGIVING_S:
+            self._idle_since_s = now_s
+            self._forgive()
         if self._total >= MEMORY_COUNT and now_s - self._halved_s >= MEMORY_S:
             self._fade(now_s)
 
@@ -143,6 +157,15 @@ class DelayHistory:
         self._total *= 0.5
         self._since_s = now_s - 0.5 * (now_s - self._since_s)
         self._halved_s = now_s
+        self._fastest_before_s, self._fastest_s = self._fastest_s, inf
+
+    def _forgive(self) -> None:
+        """Half of everything becomes what is most usual."""
+        counts = self._counts
+        usual = counts.index(max(counts))
+        self._counts = [each * 0.5 for each in counts]
+        self._counts[usual] += 0.5 * self._total
+        self._rises = [each * 0.5 for each in self._rises]
 
     # ------------------------------------------------------------ telling
 
@@ -173,6 +196,9 @@ class DelayHistory:
         known = self.known(now_s)
         if self.level_s is None or known <= 0.0:
             return 0.5 if known <= 0.0 else (known + 0.5) / (known + 1.0)
+        if budget_s < self._fastest_s and budget_s < self._fastest_before_s:
+            # A level that stalls push up and down would make the impossible look possible.
+            return (known + 0.5) / (known + 1.0)
         self._tabulate(now_s)
         bucket = _bucket(budget_s - self.level_s)
         if hopeful and bucket < _LOST:

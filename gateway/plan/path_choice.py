@@ -21,11 +21,12 @@ DECISION_S = 0.05
 """How long a choice is good for as long as nothing happens."""
 HOLD_S = 0.5
 """Several copies are sent at least this long."""
+HOLD_MOST_S = 2.0
 LEAVING_SHARE = 0.8
 """Back to one copy only below this share of the target."""
 FASTER_S = 2.0
 """A path has to be clearly faster for so long before a path that does its work is left for it."""
-FASTER_SHARE = 0.8
+FASTER_SHARE = 0.9
 FASTER_LEAST_S = 0.002
 HEDGED_SHARE_MOST = 0.2
 """A first copy that is late more often than this is not worth waiting for."""
@@ -61,6 +62,8 @@ class Choice:
     hedge: Hedge | None = None
     risk: float = 0.0
     """Expected share of samples that miss although one of the paths not taken would not."""
+    probe_soon: bool = False
+    """No path is in time as far as is known: whether that is still so is worth some probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,10 @@ class PathChooser:
             _look(each, budgets, now_s, outstanding_s.get(each.name, 0.0)) for each in usable
         ]
         primary = self._choose_primary(outlooks, now_s)
+        if self.choice is not None and primary.quality.name not in self.choice.paths:
+            # It lay idle, so it may stall as well: both are used until it has shown itself.
+            shown_s = now_s + HOLD_S + min(HOLD_MOST_S, primary.quality.overdue_s)
+            self._copies_until_s = max(self._copies_until_s, shown_s)
         others = [each for each in outlooks if each is not primary]
         risk = _risk([primary], others)
         hedge, hedged_risk = None, risk
@@ -157,8 +164,8 @@ class PathChooser:
         has_copies = self.choice is not None and len(self.choice.paths) > 1
         limit = self.target * (LEAVING_SHARE if has_copies else 1.0)
         if min(risk, hedged_risk) > limit:
-            self._copies_until_s = now_s + HOLD_S
-        elif not has_copies or now_s >= self._copies_until_s:
+            self._copies_until_s = max(self._copies_until_s, now_s + HOLD_S)
+        elif now_s >= self._copies_until_s:
             return self._alone(primary, others, budget_s, hedge, min(risk, hedged_risk))
         return self._copied(primary, others, budget_s, now_s, risk)
 
@@ -203,7 +210,8 @@ class PathChooser:
         name = primary.quality.name
         late = primary.late[len(primary.late) // 2]
         stalled = [each.quality.name for each in others if each.is_stalled]
-        if late > 0.5:
+        is_hopeless = late > 0.5
+        if is_hopeless:
             why = (
                 f"{name} alone: no path meets {_ms(budget_s)}, "
                 f"{name} takes {_ms(_level_s(primary.quality))} and a copy would not help"
@@ -217,7 +225,7 @@ class PathChooser:
             why += f"; {', '.join(stalled)} stalled"
         if hedge is not None:
             why += f"; a copy on {hedge.path} after {_ms(hedge.after_s)} without confirmation"
-        return Choice((name,), why, hedge, risk)
+        return Choice((name,), why, hedge, risk, is_hopeless)
 
     def _copied(
         self,
@@ -245,7 +253,7 @@ class PathChooser:
         if primary.is_stalled:
             why = f"{title}: {name} is stalled, nothing confirmed for longer than usual"
         elif risk <= self.target:
-            why = f"{title}: for a moment more, {name} alone has just become good enough"
+            why = f"{title}: for a moment, until {name} has shown to be good enough alone"
         elif known < needed and late * (known + 1.0) < 1.0:
             why = f"{title}: still learning {name}, {known:.0f} of {needed:.0f} delays observed"
         else:

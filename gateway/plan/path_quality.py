@@ -15,8 +15,9 @@ PROBE_SOON_S = 0.2
 PROBE_LATE_S = 10.0
 PROBE_SHARE = 0.02
 PROBE_SOON_SHARE = 0.05
-"""An idle path is probed about once a second, sooner while its latest delay surprises or it has
-just come up; never more often than this share of the batches sent to that edge."""
+"""An idle path is probed about once a second, sooner while its latest delay surprises, it has
+just come up, or no path is in time; never more often than this share of the batches sent to that
+edge, but every PROBE_LATE_S."""
 CONFIRMATIONS_LEAST = 20
 _STALL_SLACK_S = 0.005
 
@@ -62,9 +63,9 @@ class PathQuality:
 
     # ------------------------------------------------------------ learning
 
-    def observe(self, delay_s: float, now_s: float) -> None:
+    def observe(self, delay_s: float, now_s: float, *, is_probe: bool = False) -> None:
         """A batch or a probe took this long one way, clock offset corrected; losing copies too."""
-        self._delays.observe(delay_s, now_s)
+        self._delays.observe(delay_s, now_s, is_probe=is_probe)
 
     def observe_confirmation(self, round_trip_s: float, now_s: float) -> None:
         """From sending a batch on this path until its arrival was known here, whichever way that
@@ -169,14 +170,14 @@ class PathQuality:
 
     # ------------------------------------------------------------ probing
 
-    def is_probe_due(self, now_s: float, batches_per_s: float) -> bool:
+    def is_probe_due(self, now_s: float, batches_per_s: float, *, soon: bool = False) -> bool:
         """Whether to ping over this path now, because nothing else tells how it is. Data that flows
         over it is the better probe, and none is due then. `batches_per_s`: all that is sent to
-        that edge."""
+        that edge. `soon`: a choice says `probe_soon`."""
         if not self.is_up:
             return False
         quiet_s = now_s - max(self._probed_s, self._delays.last_s)
-        if self._is_surprised():
+        if soon or self._is_surprised():
             shortest_s, share = PROBE_SOON_S, PROBE_SOON_SHARE
         else:
             shortest_s, share = PROBE_S, PROBE_SHARE
