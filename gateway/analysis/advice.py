@@ -95,13 +95,13 @@ def _about_lateness(row: Row, ways: dict[str, Row], culprits: Counter[str]) -> l
         "slowest_hop_of_late_samples": hop,
         "share_of_that_hop": blamed / culprits.total(),
     }
-    where = f"{row['topic']} from {row['origin_lan']} to {row['destination_lan']}"
-    said = f"{_percent(row['late'] / row['judged'])} of {where} is late"
+    share = _percent(row["late"] / row["judged"])
     if network * 2 >= culprits.total() and TracePath.EXPRESS not in ways:
         return [
             Recommendation(
                 kind="promote",
-                text=f"Give it the express path: {said}, mostly on its way between the edges.",
+                text=f"Give {_where(row)} the express path: {share} of it is late, mostly on "
+                "its way between the edges.",
                 evidence=evidence,
                 weight=row["misses"],
                 **_about(row),
@@ -116,7 +116,7 @@ def _about_lateness(row: Row, ways: dict[str, Row], culprits: Counter[str]) -> l
     return [
         Recommendation(
             kind="investigate",
-            text=f"{said}: {advice}.",
+            text=f"{share} of {_where(row)} is late: {advice}.",
             evidence=evidence,
             weight=row["misses"],
             **_about(row),
@@ -139,9 +139,9 @@ def _about_duplicates(row: Row, ways: dict[str, Row]) -> list[Recommendation]:
     return [
         Recommendation(
             kind="demote",
-            text=f"It no longer needs the express path: the router's alone would have been late "
-            f"for at most {_percent(high)} of {row['topic']} from {row['origin_lan']} to "
-            f"{row['destination_lan']}, and {_bytes(row['duplicate_bytes'])} less would be sent.",
+            text=f"{_where(row)} no longer needs the express path: by its router alone at most "
+            f"{_percent(high)} of it would have been late, and {_bytes(row['duplicate_bytes'])} "
+            "less would have been sent.",
             evidence={
                 "copies_by_router": routed["copies"],
                 "late_by_router_alone": late_alone,
@@ -163,9 +163,8 @@ def _about_loss(row: Row) -> list[Recommendation]:
     return [
         Recommendation(
             kind="loss",
-            text=f"{_percent(row['loss_share'])} of {row['topic']} from {row['origin_lan']} to "
-            f"{row['destination_lan']} is lost{certain}: make it RELIABLE, or look at "
-            "ddswan_samples_dropped_total of both edges.",
+            text=f"{_percent(row['loss_share'])} of {_where(row)} is lost{certain}: make it "
+            "RELIABLE, or look at ddswan_samples_dropped_total of both edges.",
             evidence={name: row[name] for name in ("lost", "loss_expected", "loss_share")}
             | {"method": row["loss_method"]},
             weight=row["lost"],
@@ -182,8 +181,8 @@ def _about_clocks(row: Row) -> list[Recommendation]:
         Recommendation(
             kind="clock",
             text=f"Look at the clocks of {row['origin_lan']}, {row['destination_lan']} and the "
-            f"routers between them (NTP): {_percent(share)} of the times of {row['topic']} "
-            "contradict each other.",
+            f"routers between them (NTP): {_percent(share)} of the rows of {row['topic']} "
+            "have times that contradict each other.",
             evidence={"rows": row["rows"], "suspect": row["suspect"]},
             weight=row["suspect"],
             **_about(row),
@@ -248,6 +247,10 @@ def _lateness(row: Row, low: float, high: float) -> Row:
 
 def _about(row: Row) -> dict[str, Any]:
     return {name: row[name] for name in ("fabric", "topic", "origin_lan", "destination_lan")}
+
+
+def _where(row: Row) -> str:
+    return f"{row['topic']} from {row['origin_lan']} to {row['destination_lan']}"
 
 
 def _pair(row: Row) -> PairKey:

@@ -67,7 +67,8 @@ class Follower:
         error = query.exception()
         if error is not None:
             raise error
-        self._conclude()
+        if is_once:  # who interrupts does not want to wait for a report
+            self._conclude()
 
     def _start(self, *, is_once: bool) -> StreamingQuery:
         traces = read_stream(self._spark, self._directory, files_at_once=self._files_at_once)

@@ -284,7 +284,7 @@ function showState() {
     [scaled(totals.samples, ""), "samples delivered (estimate)"],
     [scaled(totals.bytes, "B"), "delivered (estimate)"],
     [totals.judged ? percent(totals.late / totals.judged) : "–", totals.late_bounds
-      ? `late; ${bounds(...totals.late_bounds)} is certain` : "late: no deadlines"],
+      ? `late (${bounds(...totals.late_bounds)})` : "late: no deadlines"],
     [totals.loss_known_pairs ? percent(totals.lost / (totals.loss_expected || 1)) : "unknown",
       totals.loss_known_pairs ? `lost, where it is known (${digits(totals.loss_known_pairs)} of ` +
       `${digits(DATA.pair_count)})` : "lost: edges did not count"],
