@@ -130,7 +130,7 @@ def test_killed_in_the_middle_it_goes_on_without_counting_twice(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        env={**os.environ, **QUICK_JAVA},
+        env={**os.environ, **QUICK_JAVA, "TMPDIR": str(tmp_path)},
     )
     try:
         wait_until(lambda: (commits / "3").exists(), 60.0, "four batches of the first run")
