@@ -317,7 +317,7 @@ def take(reader: int, most: int) -> Taken | None:
 
 def key_sample(topic: int, sample: bytes) -> bytes:
     """The key-only sample that disposes or unregisters the instance of a whole one."""
-    key: bytes = key_of(topic, sample)
+    key: bytes = key_of(topic, sample) or b""  # None where the type has no key
     padding = -len(key) % 4
     # The encapsulation of the whole sample, in the byte order of this machine: little endian.
     return bytes((sample[0], sample[1] | 1, 0, padding)) + key + bytes(padding)

@@ -126,7 +126,7 @@ def test_candidates_round_trip() -> None:
 def test_a_record_is_readable_and_stable() -> None:
     assert encode_edge(EdgeInfo("e1", "a", 0xAB, "0.1.0", None)) == (
         b'{"v": 1, "edge": "e1", "lan": "a", "incarnation": "00000000000000ab", '
-        b'"version": "0.1.0", "metrics": null}'
+        b'"version": "0.1.0", "metrics": null, "express": []}'
     )
 
 

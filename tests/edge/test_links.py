@@ -66,7 +66,10 @@ class Held:
         self.failures: list[Exception] = []
         self.links = Links(
             hello("a"),
-            on_frame=lambda frame: None,
+            express_listen=None,
+            express_advertise=None,
+            most_express=4,
+            on_frame=lambda via, link, frame: None,
             on_change=self._note_change,
             on_drained=lambda: None,
             on_failure=self.failures.append,
@@ -90,7 +93,7 @@ def test_the_primary_is_taken_and_the_standby_when_it_is_gone() -> None:
             held = Held()
             links = held.links
             wanted = {name: router.address for name, router in made.items()}
-            links.converge(wanted, view("r2", "r3"))
+            links.converge(wanted, {}, view("r2", "r3"))
             async with (
                 Edge("b", made["r1"].server.port) as one,
                 Edge("b", made["r2"].server.port) as two,
@@ -121,7 +124,7 @@ def test_the_primary_is_taken_and_the_standby_when_it_is_gone() -> None:
                 await made["r3"].server.close()
                 await expect("r1")
                 # Another view decides at once.
-                links.converge(wanted, view("r1", None))
+                links.converge(wanted, {}, view("r1", None))
                 await expect("r1")
             await links.close()
             assert held.failures == []
@@ -134,17 +137,19 @@ def test_links_follow_what_is_wanted() -> None:
         async with routers("r1", "r2") as made:
             held = Held()
             links = held.links
-            links.converge({"r1": made["r1"].address}, FabricView())
+            links.converge({"r1": made["r1"].address}, {}, FabricView())
             await until(lambda: held.up() == {"r1"})
             first = links._links["r1"]
-            links.converge({name: router.address for name, router in made.items()}, FabricView())
+            links.converge(
+                {name: router.address for name, router in made.items()}, {}, FabricView()
+            )
             await until(lambda: held.up() == {"r1", "r2"})
             assert links._links["r1"] is first
             # r1 moves to where r2 is; nobody wants r2 any longer.
-            links.converge({"r1": made["r2"].address}, FabricView())
+            links.converge({"r1": made["r2"].address}, {}, FabricView())
             assert links._links["r1"] is not first
             await until(lambda: not made["r1"].server.neighbours)
-            links.converge({}, FabricView())
+            links.converge({}, {}, FabricView())
             assert links.path("t", "b") is None
             await until(lambda: not made["r2"].server.neighbours)
             await links.close()
@@ -158,11 +163,11 @@ def test_a_bug_in_a_callback_is_reported() -> None:
         async with routers("r1") as made:
             held = Held()
 
-            def bug(frame: object) -> None:
+            def bug(*_: object) -> None:
                 raise ZeroDivisionError
 
             held.links._on_frame = bug
-            held.links.converge({"r1": made["r1"].address}, FabricView())
+            held.links.converge({"r1": made["r1"].address}, {}, FabricView())
             await until(lambda: held.up() == {"r1"})
             made["r1"].server.neighbours["a"].send(messages.refused("", to=["a"]))
             await until(lambda: held.failures)

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import psutil
 
+from gateway.shared_loop import SharedLoop
 from gateway.tunnel import messages
 from gateway.tunnel.conversation import Conversation
 from gateway.tunnel.frames import Peer
@@ -30,7 +31,8 @@ def run(test: Coroutine[Any, Any, None]) -> None:
         await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
         await until(lambda: not connections())
 
-    asyncio.run(supervised())
+    with asyncio.Runner(loop_factory=SharedLoop) as runner:
+        runner.run(supervised())
 
 
 def connections() -> list[Any]:
