@@ -70,6 +70,8 @@ class DeadlineRouting:
         paths = self._paths.get(edge)
         if paths is None:
             paths = self._paths[edge] = self._pairs.open_paths(self._topic, edge)
+            if (chooser := self._choosers.get(edge)) is not None:
+                chooser.reconsider()
         return paths
 
     def split(
@@ -97,6 +99,9 @@ class DeadlineRouting:
             mode = self._policy.mode(self._topic)
             chooser = self._choosers[edge] = PathChooser(mode, target=self._policy.target)
         estimate = pair.clock.estimate(sent_ns)
+        for each in paths:
+            # Topics share what is known of a path, but one's routed path is another's standby.
+            each.path.quality.name = each.way.name
         choice = chooser.choose(
             [each.path.quality for each in paths],
             self.deadline_s - max(0, sent_ns - oldest_ns) / 1e9,
@@ -119,6 +124,7 @@ class DeadlineRouting:
                 "deadline_ms": round(self.deadline_s * 1e3, 3),
                 "taken": [] if chooser.choice is None else list(chooser.choice.paths),
                 "why": "nothing sent yet" if chooser.choice is None else chooser.choice.why,
+                "paths": {each.way.name: each.way.via for each in self._paths.get(edge, ())},
             }
             for edge, chooser in sorted(self._choosers.items())
         ]

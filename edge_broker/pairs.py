@@ -15,6 +15,7 @@ from edge_broker.links import Links, Way
 from gateway.plan.clock_offset import ClockOffset
 from gateway.plan.path_quality import PathQuality
 from gateway.tunnel import messages
+from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Peer
 from gateway.tunnel.messages import Arrivals, ProbeAnswer
 
@@ -88,14 +89,21 @@ class Pair:
         self.batches = 0
         """Sent since the last tick."""
         self.batches_per_s = 0.0
+        self._heard_ping: tuple[int, int, int] | None = None
 
     def path(self, way: Way) -> Path:
-        """What is known of it, under the name it has for the topic that asks."""
+        """What is known of it. Its name is the asking topic's affair."""
         path = self.paths.get(way.via)
         if path is None:
             path = self.paths[way.via] = Path(way.name)
-        path.quality.name = way.name
         return path
+
+    def heed_ping(self, ping: tuple[int, int, int] | None) -> None:
+        """The last ping of the direct link. While samples flow over it nothing else asks for the
+        time on this, the shortest way."""
+        if ping is not None and ping is not self._heard_ping:
+            self._heard_ping = ping
+            self.clock.observe(*ping)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +191,8 @@ class Pairs:
                 del self._pairs[edge]
                 continue
             for way in self._links.all_ways(edge):
+                if isinstance(way.link, ExpressLink):
+                    pair.heed_ping(way.link.clock)
                 if (path := pair.paths.get(way.via)) is not None:
                     self._probe_if_due(pair, path, way, now_s)
 
@@ -215,7 +225,10 @@ class Pairs:
                 {
                     "edge": edge,
                     "clock_offset_ms": None if estimate is None else estimate.offset_ns / 1e6,
-                    "clock_error_ms": None if estimate is None else estimate.likely_error_ns / 1e6,
+                    "clock_error_ms": None if estimate is None else estimate.error_ns / 1e6,
+                    "clock_likely_error_ms": None
+                    if estimate is None
+                    else estimate.likely_error_ns / 1e6,
                     "paths": [
                         _describe(via, path, now_s, now_ns)
                         for via, path in sorted(pair.paths.items())
@@ -228,7 +241,6 @@ class Pairs:
 def _describe(via: str, path: Path, now_s: float, now_ns: int) -> dict[str, Any]:
     known = path.quality.summary(now_s)
     return {
-        "path": known.name,
         "via": via,
         "up": known.is_up,
         "delays": known.observations,

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
+from operator import mul
 
 from gateway.plan.path_quality import PathQuality
 
@@ -125,6 +126,10 @@ class PathChooser:
         usable = [each for each in paths if each.is_up]
         self.choice = self._decide(usable, budget_s, now_s, clock_error_s, outstanding_s, can_hedge)
         return self.choice
+
+    def reconsider(self) -> None:
+        """The next choice is made anew: it is between other paths than the last."""
+        self._until_s = 0.0
 
     def _is_stalled(self, outstanding_s: Mapping[str, float]) -> bool:
         overdue_s = self._overdue_s
@@ -291,6 +296,8 @@ def _risk(taken: list[_Outlook], left: list[_Outlook]) -> float:
     """That all of `taken` are late and one of `left` would not have been, for the clock error that
     makes it worst. Paths are taken as independent: when they fail together a copy is worth less,
     so that errs towards sending it."""
+    if len(taken) == len(left) == 1:
+        return max(map(mul, taken[0].late, left[0].rescue))
     return max(
         prod([each.late[step] for each in taken])
         * (1.0 - prod([1.0 - each.rescue[step] for each in left]))
