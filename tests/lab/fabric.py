@@ -5,8 +5,9 @@ end-to-end tests and the benchmarks; brokers are started by their command line o
 from __future__ import annotations
 
 import json
+import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +19,12 @@ FABRIC = "default"
 ROOT = f"/ddswan/{FABRIC}"
 _FIRST_PORT = 7447
 _EXPRESS_PORT = 7500
+_METRICS_PORT = 9100
+EDGE_METRICS = {
+    "DDSWAN_METRICS_HOST": "0.0.0.0",
+    "DDSWAN_EDGE_METRICS_PORT": str(_METRICS_PORT),
+}
+"""Settings with which edges serve metrics and status, inside their LAN and towards the cloud."""
 STOP_S = 10.0
 """How long any broker may take from SIGTERM to its end."""
 
@@ -34,9 +41,13 @@ class Fabric:
         *,
         routers: int = 1,
         settings: Mapping[str, str] | None = None,
+        express_lans: Collection[str] | None = None,
     ) -> None:
+        """`express_lans`: whose edges listen for express links; else all that have direct links."""
         self.lab = lab
         self._lans = lans
+        self._express_lans = lans if express_lans is None else express_lans
+        self._relay: Process | None = None
         self._router_ids = [f"r{number + 1}" for number in range(routers)]
         self._settings = dict(settings or {})
         self.brokers: dict[str, Process] = {}
@@ -85,7 +96,8 @@ class Fabric:
     def start_edge(self, lan: str, edge: str = "") -> Process:
         """The edge of a LAN; its id is `e-<lan>` unless given."""
         edge = edge or edge_of(lan)
-        express = [f"{address}:{_EXPRESS_PORT}" for address in self.lab.express_addresses(lan)]
+        addresses = self.lab.express_addresses(lan) if lan in self._express_lans else []
+        express = [f"{address}:{_EXPRESS_PORT}" for address in addresses]
         return self._ddswan(
             edge,
             "edge",
@@ -112,6 +124,8 @@ class Fabric:
         """End everything at once; a test that cares how brokers stop does so itself before."""
         for process in reversed(self.brokers.values()):
             process.kill()
+        if self._relay is not None:
+            self._relay.kill()
 
     def stop(self) -> dict[str, int]:
         """SIGTERM to edges, then routers, then ZooKeeper; exit codes. Fails past the deadline."""
@@ -140,6 +154,27 @@ class Fabric:
     def status(self) -> dict[str, Any]:
         argv = [sys.executable, "-m", "gateway.cli", "status", "--json", f"--zookeeper={ZOOKEEPER}"]
         found: dict[str, Any] = json.loads(self.lab.cloud.run(argv))
+        return found
+
+    def ask(self, lan: str, path: str) -> bytes:
+        """What the metrics port of a LAN's edge answers; that needs `EDGE_METRICS` as settings."""
+        relay = self.lab.directory / "relay"
+        if self._relay is None:
+            self._relay = self.lab.cloud.python("tests.lab.relay", str(relay))
+            self._relay.wait_for_line("relaying", 10.0)
+        address = self.lab.uplink_address(lan)
+        with socket.socket(socket.AF_UNIX) as asked, asked.makefile("rb") as answer:
+            asked.connect(str(relay))
+            request = f"{address}:{_METRICS_PORT}\nGET {path} HTTP/1.0\r\n\r\n"
+            asked.sendall(request.encode())
+            text = answer.read()
+        head, _, body = text.partition(b"\r\n\r\n")
+        assert head.split(b" ")[1:2] == [b"200"], f"{path} of the edge in {lan}: {head!r} {body!r}"
+        return body
+
+    def edge_status(self, lan: str) -> dict[str, Any]:
+        """/status of a LAN's edge."""
+        found: dict[str, Any] = json.loads(self.ask(lan, "/status"))
         return found
 
     def wait_for_tree(
