@@ -14,6 +14,8 @@ import struct
 import sys
 import time
 from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from cyclonedds._clayer import ddspy_take, ddspy_write
@@ -46,26 +48,37 @@ def main() -> int:
     command.add_argument("--rate", type=float, default=0.0, help="of each topic; 0: full speed")
     command.add_argument("--seconds", type=float, default=5.0, help="of publishing")
     command.add_argument("--warm-up-s", type=float, default=1.0, help="not counted, at a rate")
-    command.add_argument("--deadline-ms", type=float, default=0.0, help="offered or asked for")
+    command.add_argument(
+        "--deadline-ms",
+        type=lambda text: [float(part) for part in text.split(",")],
+        default=[0.0],
+        metavar="MS[,MS]",
+        help="offered or asked for, by topic in turn; 0: none",
+    )
+    command.add_argument("--record", type=Path, help="file for the latencies of each topic in ns")
     command.add_argument("--wait-s", type=float, default=30.0, help="for a match, and for the end")
     options = command.parse_args()
     return publish(options) if options.side == "pub" else subscribe(options)
 
 
-def qos(options: argparse.Namespace) -> Qos:
+def qos(deadline_ms: float) -> Qos:
     """As ddsperf: reliable, everything kept, bounded."""
     policies = [
         Policy.Reliability.Reliable(duration(seconds=60)),
         Policy.History.KeepAll,
         Policy.ResourceLimits(max_samples=10_000),
     ]
-    if options.deadline_ms > 0:
-        policies.append(Policy.Deadline(duration(milliseconds=options.deadline_ms)))
+    if deadline_ms > 0:
+        policies.append(Policy.Deadline(duration(milliseconds=deadline_ms)))
     return Qos(*policies)
 
 
-def topic_names(options: argparse.Namespace) -> list[str]:
-    return [f"{options.topic}{number}" for number in range(options.topics)]
+def topics(options: argparse.Namespace) -> list[tuple[str, Qos]]:
+    deadlines = options.deadline_ms
+    return [
+        (f"{options.topic}{number}", qos(deadlines[number % len(deadlines)]))
+        for number in range(options.topics)
+    ]
 
 
 def publish(options: argparse.Namespace) -> int:
@@ -74,8 +87,8 @@ def publish(options: argparse.Namespace) -> int:
     if options.rate == 0:
         library.dds_write_set_batch(True)
     writers = [
-        DataWriter(participant, Topic(participant, name, Plain), qos=qos(options))
-        for name in topic_names(options)
+        DataWriter(participant, Topic(participant, name, Plain), qos=policies)
+        for name, policies in topics(options)
     ]
     report(event="ready")
     end = time.monotonic() + options.wait_s
@@ -148,6 +161,7 @@ class Reception:
     received: int = 0
     disorder: int = 0
     """Samples that were not the next one: each means loss, a duplicate or another order."""
+    latencies_ns: list[int] = field(default_factory=list)
 
     @property
     def is_complete(self) -> bool:
@@ -157,7 +171,6 @@ class Reception:
 @dataclass
 class Measured:
     topics: list[Reception] = field(default_factory=list)
-    latencies_ns: list[int] = field(default_factory=list)
     first_ns: int = 0
     last_ns: int = 0
 
@@ -165,8 +178,8 @@ class Measured:
 def subscribe(options: argparse.Namespace) -> int:
     participant = DomainParticipant(options.domain)
     readers = [
-        DataReader(participant, Topic(participant, name, Plain), qos=qos(options))
-        for name in topic_names(options)
+        DataReader(participant, Topic(participant, name, Plain), qos=policies)
+        for name, policies in topics(options)
     ]
     waitset = CycloneWaitSet(participant)
     conditions = [
@@ -184,6 +197,8 @@ def subscribe(options: argparse.Namespace) -> int:
         waitset.wait(duration(milliseconds=100))
         for reference, got in pairs:
             take(reference, got, measured, warm_up, keeps_latency=options.rate > 0)
+    if options.record is not None:
+        options.record.write_text(json.dumps([got.latencies_ns for got in measured.topics]))
     return conclude(measured)
 
 
@@ -204,7 +219,7 @@ def take(
         got.next_index = index + 1
         got.received += 1
         if keeps_latency and index >= warm_up:
-            measured.latencies_ns.append(now_ns - info.source_timestamp)
+            got.latencies_ns.append(now_ns - info.source_timestamp)
     if samples:
         measured.first_ns = measured.first_ns or now_ns
         measured.last_ns = now_ns
@@ -215,7 +230,7 @@ def conclude(measured: Measured) -> int:
     received = sum(got.received for got in measured.topics)
     disorder = sum(got.disorder for got in measured.topics)
     is_whole = all(got.is_complete for got in measured.topics) and received == expected
-    ordered = sorted(measured.latencies_ns)
+    ordered = sorted(chain.from_iterable(got.latencies_ns for got in measured.topics))
     seconds = (measured.last_ns - measured.first_ns) / 1e9
     report(
         event="measured",

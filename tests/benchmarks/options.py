@@ -14,3 +14,5 @@ class Options:
     json: Path | None
     is_quick: bool
     """A smoke test: correctness is asserted, nothing is said about speed."""
+    cases: tuple[int, ...] = ()
+    """Of a benchmark that has several; empty: its usual ones."""

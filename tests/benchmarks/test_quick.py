@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import latency, throughput
+from tests.benchmarks import deadline, latency, throughput
 from tests.benchmarks.options import Options
 
 pytestmark = [pytest.mark.e2e, pytest.mark.lab, pytest.mark.dds, pytest.mark.zookeeper]
@@ -34,3 +34,18 @@ def test_throughput(tmp_path: Path) -> None:
         assert row["gateway_per_s"] > 0
         assert row["plain_per_s"] > 0
     assert result["many_topics"]["per_s"]["gateway 32"] > 0
+
+
+def test_deadline(tmp_path: Path) -> None:
+    file = tmp_path / "deadline.json"
+    assert deadline.run(quick(file)) == 0
+    result = json.loads(file.read_text())
+    (case,) = result["cases"]
+    arms = case["arms"]
+    # The direct link takes 30 ms, the routed path 280: who has the direct link uses it.
+    assert {name for name, arm in arms.items() if arm["p50_ms"] < 250} == arms.keys() - {"routed"}
+    assert all(arm["p50_ms"] >= 30 and arm["count"] == 200 for arm in arms.values())
+    assert arms["duplicate"]["bytes_per_sample_by_link"]["L1"] > 64
+    assert arms["direct"]["bytes_per_sample_by_link"]["L3"] > 64
+    assert all("alone" in row["why"] for row in arms["direct"]["choices"]["direct0"])
+    assert file.with_suffix(".svg").read_text().count("<rect") > len(arms) * 6
