@@ -114,15 +114,16 @@ class Mirror:
         self._ask_again_s = _ASK_AGAIN_S
         self._assert_due_s = 0.0
         label = metrics.topic_label(key.topic)
-        self._samples_out = metrics.samples_out.labels(topic=label)
-        self._bytes_out = metrics.bytes_out.labels(topic=label)
+        peer_lan = metrics.peer_lan_label(key.topic, want.lan)
+        self._samples_out = metrics.samples_out.labels(topic=label, peer_lan=peer_lan)
+        self._bytes_out = metrics.bytes_out.labels(topic=label, peer_lan=peer_lan)
         self._rejected = metrics.samples_dropped.labels(topic=label, reason="rejected_by_dds")
         self._expired = metrics.samples_dropped.labels(topic=label, reason="expired")
         self._lost = {
             is_reliable: metrics.samples_dropped.labels(topic=label, reason=reason)
             for is_reliable, reason in ((True, "lost"), (False, "best_effort"))
         }
-        self._duplicates = metrics.samples_duplicate.labels(topic=label)
+        self._duplicates = metrics.samples_duplicate.labels(topic=label, peer_lan=peer_lan)
         pair = metrics.pair_label(key.topic, want.lan)
         self._latency = metrics.end_to_end_latency.labels(topic=pair, peer_lan=want.lan)
         self._egress_hop = metrics.hop_latency.labels(hop="egress")

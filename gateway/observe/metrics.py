@@ -27,6 +27,7 @@ exhaust a metrics server."""
 PAIR_LABELS = 2 * TOPIC_LABELS
 """Topics times peer LANs shown by name in what is told for each of these pairs."""
 OTHER_TOPICS = "(other)"
+OTHER_LANS = "(other)"
 RETIRED_AFTER_S = 600.0
 """How long the series of a topic or peer stay when it is gone: scrapers see its last values."""
 
@@ -37,7 +38,8 @@ LABELS = {
     "component": "`edge` or `router`",
     "version": "version of ddswan",
     "topic": f"topic name; beyond {TOPIC_LABELS} topics of one broker: `{OTHER_TOPICS}`",
-    "peer_lan": "the LAN the samples come from, or go to",
+    "peer_lan": f"the LAN the samples come from, or go to; beyond {PAIR_LABELS} topics times LANs "
+    f"of one broker it or the topic is `{OTHER_LANS}`",
     "peer": "id of the broker at the other end of a link",
     "path": "`routed`, `express` (edge to edge) or `standby`",
     "reason": "why, see the metric",
@@ -107,10 +109,16 @@ class BrokerMetrics:
             "ddswan_bytes_in", "Bytes of samples taken from the LAN for other LANs.", "topic"
         )
         self.samples_out = self._counter(
-            "ddswan_samples_out", "Samples of other LANs written into this LAN.", "topic"
+            "ddswan_samples_out",
+            "Samples of other LANs written into this LAN.",
+            "topic",
+            "peer_lan",
         )
         self.bytes_out = self._counter(
-            "ddswan_bytes_out", "Bytes of samples of other LANs written into this LAN.", "topic"
+            "ddswan_bytes_out",
+            "Bytes of samples of other LANs written into this LAN.",
+            "topic",
+            "peer_lan",
         )
         self.samples_dropped = self._counter(
             "ddswan_samples_dropped",
@@ -122,7 +130,10 @@ class BrokerMetrics:
             "reason",
         )
         self.samples_duplicate = self._counter(
-            "ddswan_samples_duplicate", "Samples that arrived again and were ignored.", "topic"
+            "ddswan_samples_duplicate",
+            "Samples that arrived again and were ignored.",
+            "topic",
+            "peer_lan",
         )
         self.samples_resent = self._counter(
             "ddswan_samples_resent", "Samples sent again, as nobody acknowledged them.", "topic"
@@ -311,6 +322,12 @@ class BrokerMetrics:
                 return OTHER_TOPICS
             self._pairs.add((label, peer_lan))
         return label
+
+    def peer_lan_label(self, topic: str, peer_lan: str) -> str:
+        """The value to use as `peer_lan` label beside `topic_label`: the sum over the LANs of a
+        topic stays true beyond the bound."""
+        is_known = self.pair_label(topic, peer_lan) == self.topic_label(topic)
+        return peer_lan if is_known else OTHER_LANS
 
     def retire(self, label: str, in_use: Collection[str], now_s: float) -> None:
         """Told now and then which topics or peers there are; removes the series of one that has

@@ -34,6 +34,9 @@ def _use(metrics: BrokerMetrics, topic: str, lans: list[str]) -> None:
         if getattr(family, "_name", None) in of_topics:
             family.labels(topic=label)
     for lan in lans:
+        peer_lan = metrics.peer_lan_label(topic, lan)
+        for family in (metrics.samples_out, metrics.bytes_out, metrics.samples_duplicate):
+            family.labels(label, peer_lan).inc()
         metrics.end_to_end_latency.labels(metrics.pair_label(topic, lan), lan).observe(0.001)
         meter = metrics.deadline_meter(topic, lan, "routed", 1)
         assert meter is not None
@@ -77,9 +80,13 @@ def test_a_thousand_topics_and_many_lans_have_a_bounded_number_of_series() -> No
     assert counts[0] == counts[1], "beyond the bound, more topics add nothing"
     topics = {s.labels["topic"] for s in _samples(metrics) if "topic" in s.labels}
     assert len(topics) == TOPIC_LABELS + 1 and OTHER_TOPICS in topics
+    into_lan = [s for s in _samples(metrics) if s.name == "ddswan_samples_out_total"]
+    assert sum(s.value for s in into_lan) == 2000 * len(lans)
+    by_topic = sum(s.value for s in into_lan if s.labels["topic"] == f"t{TOPIC_LABELS - 1}")
+    assert by_topic == len(lans), "the LANs of a topic add up, shown by name or not"
     of_pairs = len([s for s in _samples(metrics) if s.name == "ddswan_deadline_misses_total"])
     assert of_pairs == PAIR_LABELS + len(lans)
-    # A topic has some 10 series, a pair some 20; this is what a metrics server bears from each.
+    # A topic has some 10 series, a pair some 25; this is what a metrics server bears from each.
     assert counts[0] < 40_000
 
 
