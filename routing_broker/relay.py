@@ -1,6 +1,6 @@
 """Forwards frames between the edges connected to this router: reads whom a frame is for and
-passes its bytes on untouched. Keeps no reliable state: edges repair what is lost here. Called by
-the router's app; who carries which topic stays out.
+passes its bytes on untouched (traced ones get the time of it). Keeps no reliable state: edges
+repair what is lost here. Called by the router's app; who carries which topic stays out.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gateway.observe.metrics import BrokerMetrics
 from gateway.tunnel import messages
 from gateway.tunnel.frames import Envelope, Peer, StreamKey, bounds, decode_envelope
 from gateway.tunnel.messages import Message, Ping
+from gateway.tunnel.traced import passing
 from gateway.tunnel.tunnel_server import Neighbour, TunnelServer
 from routing_broker.traffic import Traffic
 
@@ -126,7 +127,9 @@ class Relay:
         except FrameError:
             return False
         destinations = envelopes[0].to
-        if len(destinations) != 1 or any(each.to != destinations for each in envelopes):
+        if len(destinations) != 1:
+            return False
+        if any(each.to != destinations or each.HasField("trace") for each in envelopes):
             return False
         sent = self._send(sender, destinations, bundle, len(members))
         for envelope, (start, end) in zip(envelopes, members, strict=True):
@@ -140,6 +143,8 @@ class Relay:
             return
         if len(destinations) > _MAX_DESTINATIONS:
             raise FrameError(f"frame dropped: {len(destinations)} destinations are too many")
+        if envelope.HasField("trace"):
+            frame = passing(frame, time.time_ns())
         sent = self._send(sender, dict.fromkeys(destinations), frame, 1)
         self._account(sender, envelope, len(frame), sent)
 

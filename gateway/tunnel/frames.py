@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,6 +53,21 @@ class StreamKey(NamedTuple):
     number: int
 
 
+class BatchTrace(NamedTuple):
+    """When a traced batch was where; 0: not told."""
+
+    share: float
+    ingress_ns: int
+    sent_ns: int
+    copies: Mapping[str, int]
+    """How many paths it was sent on to these edges; to others it was one."""
+    router_clock_offset_ns: int = 0
+    router_clock_error_ns: int = 0
+    """0: the offset is not known."""
+    router_in_ns: int = 0
+    router_out_ns: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Samples first … first+count-1 of a stream. `sizes` is None when every sample has
@@ -68,6 +83,7 @@ class Batch:
     payload: memoryview
     sent_ns: int = 0
     """When its edge sent it, by the clock there; 0: nobody asks."""
+    trace: BatchTrace | None = None
 
     @property
     def last(self) -> int:
@@ -154,13 +170,24 @@ def _broken_header(version: int) -> FrameError:
 
 def readdress(frame: bytes, to: Sequence[str]) -> bytes:
     """The same frame for other edges: for resending to one of them. How long a batch took is asked
-    of the first sending only."""
+    of the first sending only, and a trace tells when that was."""
     envelope, payload, _ = decode(frame)
     if envelope.HasField("batch"):
         envelope.batch.sent_ns = 0
+    if envelope.HasField("trace"):
+        envelope.trace.ClearField("copies")
+        envelope.trace.ClearField("router_clock_error_ns")
     del envelope.to[:]
     envelope.to.extend(to)
     return encode(envelope, (payload,))
+
+
+def extended(frame: bytes, more: bytes) -> bytes:
+    """The frame with more in its envelope, which is appended because protobuf merges it."""
+    payload_at = _payload_at(frame, 0, len(frame))
+    header = _HEADER.pack(PROTOCOL_VERSION, 0, 0, payload_at - HEADER_BYTES + len(more))
+    view = memoryview(frame)
+    return b"".join((header, view[HEADER_BYTES:payload_at], more, view[payload_at:]))
 
 
 # ---------------------------------------------------------------- bundles
@@ -282,6 +309,21 @@ def read_batch(envelope: Envelope, payload: memoryview) -> Batch:
         kinds,
         payload,
         batch.sent_ns,
+        _read_trace(envelope) if envelope.HasField("trace") else None,
+    )
+
+
+def _read_trace(envelope: Envelope) -> BatchTrace:
+    trace = envelope.trace
+    return BatchTrace(
+        trace.share,
+        trace.ingress_ns,
+        trace.sent_ns,
+        dict(trace.copies),
+        trace.router_clock_offset_ns,
+        trace.router_clock_error_ns,
+        trace.router_in_ns,
+        trace.router_out_ns,
     )
 
 

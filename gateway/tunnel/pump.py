@@ -5,6 +5,7 @@ together travel together. Used by both ends of a link; which transport writes st
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Never
@@ -16,6 +17,7 @@ from gateway.tunnel.frames import (
     bundle,
     is_bundle,
 )
+from gateway.tunnel.traced import PassingFrame
 
 
 class Pump:
@@ -118,7 +120,7 @@ class Pump:
     def _take(self) -> tuple[bytes, int]:
         """The next message and the bytes of the frames in it."""
         frames = self._frames
-        frame = frames.popleft()
+        frame = self._next()
         size = len(frame)
         if not frames or size > MAX_MEMBER_BYTES or is_bundle(frame):
             return frame, size
@@ -127,8 +129,12 @@ class Pump:
             more = len(frames[0])
             if more > MAX_MEMBER_BYTES or size + more > MAX_BUNDLE_BYTES or is_bundle(frames[0]):
                 break
-            members.append(frames.popleft())
+            members.append(self._next())
             size += more
         if len(members) == 1:
             return frame, size
         return bundle(members), size
+
+    def _next(self) -> bytes:
+        frame = self._frames.popleft()
+        return frame.left(time.time_ns()) if type(frame) is PassingFrame else frame

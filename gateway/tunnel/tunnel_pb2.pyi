@@ -19,8 +19,9 @@ WRITE_DISPOSE: SampleKind
 UNREGISTER: SampleKind
 
 class Envelope(_message.Message):
-    __slots__ = ("to", "hello", "welcome", "peers", "ping", "pong", "subscribe", "unsubscribe", "open", "batch", "ack", "close", "refused", "alive", "probe", "probe_answer", "arrivals")
+    __slots__ = ("to", "trace", "hello", "welcome", "peers", "ping", "pong", "subscribe", "unsubscribe", "open", "batch", "ack", "close", "refused", "alive", "probe", "probe_answer", "arrivals")
     TO_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
@@ -38,6 +39,7 @@ class Envelope(_message.Message):
     PROBE_ANSWER_FIELD_NUMBER: _ClassVar[int]
     ARRIVALS_FIELD_NUMBER: _ClassVar[int]
     to: _containers.RepeatedScalarFieldContainer[str]
+    trace: Trace
     hello: Hello
     welcome: Welcome
     peers: Peers
@@ -54,7 +56,7 @@ class Envelope(_message.Message):
     probe: Probe
     probe_answer: ProbeAnswer
     arrivals: Arrivals
-    def __init__(self, to: _Optional[_Iterable[str]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., peers: _Optional[_Union[Peers, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., probe_answer: _Optional[_Union[ProbeAnswer, _Mapping]] = ..., arrivals: _Optional[_Union[Arrivals, _Mapping]] = ...) -> None: ...
+    def __init__(self, to: _Optional[_Iterable[str]] = ..., trace: _Optional[_Union[Trace, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., peers: _Optional[_Union[Peers, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., probe_answer: _Optional[_Union[ProbeAnswer, _Mapping]] = ..., arrivals: _Optional[_Union[Arrivals, _Mapping]] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("edge", "incarnation")
@@ -177,6 +179,33 @@ class Batch(_message.Message):
     kinds: bytes
     sent_ns: int
     def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., first: _Optional[int] = ..., count: _Optional[int] = ..., timestamps: _Optional[bytes] = ..., sizes: _Optional[bytes] = ..., uniform_size: _Optional[int] = ..., kinds: _Optional[bytes] = ..., sent_ns: _Optional[int] = ...) -> None: ...
+
+class Trace(_message.Message):
+    __slots__ = ("share", "ingress_ns", "sent_ns", "copies", "router_clock_offset_ns", "router_clock_error_ns", "router_in_ns", "router_out_ns")
+    class CopiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    INGRESS_NS_FIELD_NUMBER: _ClassVar[int]
+    SENT_NS_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    ROUTER_CLOCK_OFFSET_NS_FIELD_NUMBER: _ClassVar[int]
+    ROUTER_CLOCK_ERROR_NS_FIELD_NUMBER: _ClassVar[int]
+    ROUTER_IN_NS_FIELD_NUMBER: _ClassVar[int]
+    ROUTER_OUT_NS_FIELD_NUMBER: _ClassVar[int]
+    share: float
+    ingress_ns: int
+    sent_ns: int
+    copies: _containers.ScalarMap[str, int]
+    router_clock_offset_ns: int
+    router_clock_error_ns: int
+    router_in_ns: int
+    router_out_ns: int
+    def __init__(self, share: _Optional[float] = ..., ingress_ns: _Optional[int] = ..., sent_ns: _Optional[int] = ..., copies: _Optional[_Mapping[str, int]] = ..., router_clock_offset_ns: _Optional[int] = ..., router_clock_error_ns: _Optional[int] = ..., router_in_ns: _Optional[int] = ..., router_out_ns: _Optional[int] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("first", "last")
