@@ -9,7 +9,7 @@ slower, none is sent, and a clock error matters only where it changes which path
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
@@ -297,7 +297,8 @@ def _risk(taken: list[_Outlook], left: list[_Outlook]) -> float:
     makes it worst. Paths are taken as independent: when they fail together a copy is worth less,
     so that errs towards sending it."""
     if len(taken) == len(left) == 1:
-        return max(map(mul, taken[0].late, left[0].rescue))
+        both: Iterator[float] = map(mul, taken[0].late, left[0].rescue)
+        return max(both)
     return max(
         prod([each.late[step] for each in taken])
         * (1.0 - prod([1.0 - each.rescue[step] for each in left]))
