@@ -47,7 +47,7 @@ class Fabric:
         self.lab = lab
         self._lans = lans
         self._express_lans = lans if express_lans is None else express_lans
-        self._relay: Process | None = None
+        self._relays: dict[str, Process] = {}
         self._router_ids = [f"r{number + 1}" for number in range(routers)]
         self._settings = dict(settings or {})
         self.brokers: dict[str, Process] = {}
@@ -124,8 +124,8 @@ class Fabric:
         """End everything at once; a test that cares how brokers stop does so itself before."""
         for process in reversed(self.brokers.values()):
             process.kill()
-        if self._relay is not None:
-            self._relay.kill()
+        for relay in self._relays.values():
+            relay.kill()
 
     def stop(self) -> dict[str, int]:
         """SIGTERM to edges, then routers, then ZooKeeper; exit codes. Fails past the deadline."""
@@ -158,14 +158,13 @@ class Fabric:
 
     def ask(self, lan: str, path: str) -> bytes:
         """What the metrics port of a LAN's edge answers; that needs `EDGE_METRICS` as settings."""
-        relay = self.lab.directory / "relay"
-        if self._relay is None:
-            self._relay = self.lab.cloud.python("tests.lab.relay", str(relay))
-            self._relay.wait_for_line("relaying", 10.0)
-        address = self.lab.uplink_address(lan)
+        relay = self.lab.directory / f"relay-{lan}"
+        if lan not in self._relays:
+            self._relays[lan] = self.lab.lan(lan).python("tests.lab.relay", str(relay))
+            self._relays[lan].wait_for_line("relaying", 10.0)
         with socket.socket(socket.AF_UNIX) as asked, asked.makefile("rb") as answer:
             asked.connect(str(relay))
-            request = f"{address}:{_METRICS_PORT}\nGET {path} HTTP/1.0\r\n\r\n"
+            request = f"127.0.0.1:{_METRICS_PORT}\nGET {path} HTTP/1.0\r\n\r\n"
             asked.sendall(request.encode())
             text = answer.read()
         head, _, body = text.partition(b"\r\n\r\n")

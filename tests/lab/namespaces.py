@@ -191,10 +191,6 @@ class Lab:
             self.express_address(lan, other) for pair in pairs for other in pair if other != lan
         ]
 
-    def uplink_address(self, lan: str) -> str:
-        """The address of a LAN on its uplink; the cloud reaches it there."""
-        return f"100.64.{self._lan_names.index(lan)}.2"
-
     def cut(self, lan: str) -> None:
         """Take the link between a LAN and the cloud down: packets vanish, nobody is told."""
         if self._emulator is not None:
