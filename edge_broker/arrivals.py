@@ -37,7 +37,7 @@ class Arrivals:
         self._timer: asyncio.TimerHandle | None = None
         self._clocks: dict[str, int] = {}
 
-    def note(self, origin: Peer, via: str, link: Link, sent_ns: int) -> None:
+    def note(self, origin: Peer, via: str, link: Link, sent_ns: int, arrived_ns: int) -> None:
         """A batch came, or a copy of one."""
         key = (origin, via)
         tally = self._tallies.get(key)
@@ -46,7 +46,7 @@ class Arrivals:
         tally.link = link
         tally.total += 1
         tally.newest_ns = sent_ns
-        tally.delays_us.append((time.time_ns() - sent_ns) // 1000)
+        tally.delays_us.append((arrived_ns - sent_ns) // 1000)
         self._due[key] = tally
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_REPORT_AFTER_S, self._report)

@@ -4,7 +4,7 @@ Made by ingress for an outflow; the decisions are gateway/plan/path_choice.py's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -13,6 +13,9 @@ from edge_broker.pairs import OpenPath, Pairs
 from gateway.config import Express
 from gateway.model import Profile
 from gateway.plan.path_choice import Mode, PathChooser
+
+_PLAN_GOOD_S = 0.2
+"""How long what was decided after a batch holds for the next one."""
 
 
 class DeadlinePolicy:
@@ -59,13 +62,18 @@ class DeadlineRouting:
         self._policy = policy
         self._pairs = pairs
         self._choosers: dict[str, PathChooser] = {}
-        self._generation = -1
+        self._paths_generation = -1
         self._paths: dict[str, list[OpenPath]] = {}
+        self._plan: list[Group] = []
+        self._taken: list[OpenPath] = []
+        self._planned_for: tuple[str, ...] = ()
+        self._planned_s = 0.0
+        self._generation = -1
 
     def paths(self, edge: str, generation: int) -> list[OpenPath]:
         """The ways to this edge now; they change with the generation of the links."""
-        if generation != self._generation:
-            self._generation = generation
+        if generation != self._paths_generation:
+            self._paths_generation = generation
             self._paths.clear()
         paths = self._paths.get(edge)
         if paths is None:
@@ -74,31 +82,75 @@ class DeadlineRouting:
                 chooser.reconsider()
         return paths
 
-    def split(
-        self, edges: Sequence[str], oldest_ns: int, sent_ns: int, now_s: float, generation: int
+    def plan(
+        self,
+        edges: tuple[str, ...],
+        oldest_ns: int,
+        sent_ns: int,
+        now_s: float,
+        generation: int,
     ) -> list[Group]:
         """Which edges get a batch over which link. `oldest_ns` is the time of its oldest sample,
-        `sent_ns` the time now, which the batch carries."""
+        `sent_ns` the time now, which the batch carries. Decided anew only when what was decided
+        after the last batch cannot hold any longer: a lone sample does not wait for it."""
+        if (
+            edges != self._planned_for
+            or generation != self._generation
+            or now_s > self._planned_s + _PLAN_GOOD_S
+            or any(
+                each.path.outstanding_s(sent_ns) > each.path.quality.overdue_s
+                for each in self._taken
+            )
+        ):
+            self._decide(edges, oldest_ns, sent_ns, now_s, generation)
+        return self._plan
+
+    def sent(
+        self,
+        edges: tuple[str, ...],
+        oldest_ns: int,
+        sent_ns: int,
+        now_s: float,
+        generation: int,
+    ) -> None:
+        """The batch went as planned; decides for the next one."""
+        for each in self._taken:
+            each.path.note_batch(sent_ns)
+        for edge in edges:
+            pair = self._pairs.pair(edge)
+            pair.used_s = now_s
+            pair.batches += 1
+        self._decide(edges, oldest_ns, sent_ns, now_s, generation)
+
+    def _decide(
+        self,
+        edges: tuple[str, ...],
+        oldest_ns: int,
+        sent_ns: int,
+        now_s: float,
+        generation: int,
+    ) -> None:
         groups: dict[int, tuple[Link, str, list[str]]] = {}
+        self._taken = []
         for edge in edges:
             for chosen in self._choose(edge, oldest_ns, sent_ns, now_s, generation):
-                chosen.path.note_batch(sent_ns)
+                self._taken.append(chosen)
                 link = chosen.way.link
                 groups.setdefault(id(link), (link, chosen.way.name, []))[2].append(edge)
-        return [Group(link, name, tuple(to)) for link, name, to in groups.values()]
+        self._plan = [Group(link, name, tuple(to)) for link, name, to in groups.values()]
+        self._planned_for = edges
+        self._planned_s = now_s
+        self._generation = generation
 
     def _choose(
         self, edge: str, oldest_ns: int, sent_ns: int, now_s: float, generation: int
     ) -> Iterable[OpenPath]:
         paths = self.paths(edge, generation)
-        pair = self._pairs.pair(edge)
-        pair.used_s = now_s
-        pair.batches += 1
         chooser = self._choosers.get(edge)
         if chooser is None:
             mode = self._policy.mode(self._topic)
             chooser = self._choosers[edge] = PathChooser(mode, target=self._policy.target)
-        estimate = pair.clock.estimate(sent_ns)
+        estimate = self._pairs.pair(edge).clock.estimate(sent_ns)
         for each in paths:
             # Topics share what is known of a path, but one's routed path is another's standby.
             each.path.quality.name = each.way.name

@@ -69,9 +69,7 @@ class Egress:
     # ------------------------------------------------------------ messages
 
     def on_batch(self, batch: Batch, via: str, link: Link) -> None:
-        if batch.sent_ns:
-            origin = Peer(batch.stream.edge, batch.stream.incarnation)
-            self._arrivals.note(origin, via, link, batch.sent_ns)
+        arrived_ns = time.time_ns() if batch.sent_ns else 0
         found = self._inbound.get(batch.stream)
         if found is None:
             self._answers.say_unknown(batch.stream)
@@ -88,6 +86,9 @@ class Egress:
                 self._pump()
         if inbound.incoming.has_gap or not inbound.pending:
             self._answers.acknowledge_soon(batch.stream)
+        if batch.sent_ns:
+            origin = Peer(batch.stream.edge, batch.stream.incarnation)
+            self._arrivals.note(origin, via, link, batch.sent_ns, arrived_ns)
 
     def on_open(self, message: Open) -> None:
         if message.subscriber_incarnation != self._me.incarnation:

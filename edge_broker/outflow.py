@@ -297,12 +297,14 @@ class Outflow:
         frame = b""
         unsent: list[str] = []
         sent_ns = 0
+        oldest_ns = 0
         if self.deadline is None:
             plan = self.plan()
         else:
             sent_ns = time.time_ns()
-            plan = self.deadline.split(
-                stream.destinations, min(timestamps), sent_ns, now_s, self._links.generation
+            oldest_ns = min(timestamps)
+            plan = self.deadline.plan(
+                stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation
             )
         for link, path, edges in plan:
             frame = encode_batch(
@@ -321,6 +323,10 @@ class Outflow:
         stream.record(end - start, frame, now_s)
         for edge in unsent:
             stream.mark_for_resend(edge, first)
+        if self.deadline is not None:
+            self.deadline.sent(
+                stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation
+            )
 
     def resend(self, now_s: float) -> None:
         """Sends again what is overdue, unless a link has enough to do already."""
