@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge_broker.dds.discovery import Discovery
 from edge_broker.dds.domain import LanDomain
@@ -20,6 +20,7 @@ from edge_broker.egress import Egress
 from edge_broker.ingress import Ingress, IngressLimits
 from edge_broker.links import Link, Links
 from edge_broker.reconcile import Reconciler
+from edge_broker.tracing import Tracing
 from edge_broker.type_shop import TypeShop
 from gateway.command import add_setting, require_settings
 from gateway.config import Config, split_address
@@ -52,6 +53,9 @@ from gateway.tunnel.messages import (
     Unsubscribe,
     interpret,
 )
+
+if TYPE_CHECKING:
+    from gateway.observe.traces import TraceWriter
 
 _log = get_logger("edge")
 
@@ -87,6 +91,15 @@ command = EdgeCommand()
 async def _serve(config: Config) -> int:
     lifetime = Lifetime()
     return await run_until_signalled(Edge(config, lifetime).run, lifetime)
+
+
+def _trace_writer(config: Config, me: Peer, metrics: BrokerMetrics) -> TraceWriter | None:
+    if config.trace.directory is None:
+        return None
+    # Takes some 50 MB and a fifth of a second, which an edge without traces need not pay.
+    from gateway.observe.traces import TraceWriter
+
+    return TraceWriter(config.trace, me.edge, me.incarnation, metrics)
 
 
 class Edge:
@@ -143,6 +156,10 @@ class Edge:
             on_failure=lifetime.fail,
             metrics=self._metrics,
         )
+        self._writer = _trace_writer(config, me, self._metrics)
+        self._tracing = None
+        if self._writer is not None:
+            self._tracing = Tracing(config.trace, config.fabric, me, settings.lan, self._writer)
         deadlines = DeadlinePolicy(config.express)
         stream = config.stream
         self._ingress = Ingress(
@@ -163,6 +180,7 @@ class Edge:
             ),
             self._metrics,
             deadlines,
+            tracing=self._tracing,
         )
         self._egress = Egress(
             me,
@@ -171,6 +189,7 @@ class Edge:
             self._links,
             self._metrics,
             window_bytes=stream.window_bytes,
+            tracing=self._tracing,
         )
         self._reconciler = Reconciler(
             lambda: self._info,
@@ -194,6 +213,8 @@ class Edge:
         """Serves until told to stop; raises DdswanError when something fails for good."""
         unsubscribe = self._zk.subscribe(self._on_session)
         try:
+            if self._writer is not None:
+                self._writer.start()
             self._links.start()
             self._info = replace(self._info, express=self._links.express_addresses)
             self._start_health()
@@ -291,6 +312,8 @@ class Edge:
             await asyncio.sleep(_TICK_S)
             self._ingress.tick()
             self._egress.tick()
+            if self._tracing is not None:
+                self._tracing.tick()
             ticks += 1
             if ticks % _OBSERVE_EVERY_TICKS == 0:
                 self._observe()
@@ -346,6 +369,8 @@ class Edge:
         await self._types.close()
         self._domain.close()
         await self._zk.stop()
+        if self._writer is not None:
+            self._writer.stop()
         if self._health is not None:
             self._health.stop()
         _log.info("stopped", edge=self._info.edge)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from edge_broker.clocks import Clock
 from edge_broker.links import Link
 from gateway.tunnel import messages
 from gateway.tunnel.frames import Peer
@@ -35,7 +36,8 @@ class Arrivals:
         self._tallies: dict[tuple[Peer, str], _Tally] = {}
         self._due: dict[tuple[Peer, str], _Tally] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._clocks: dict[str, int] = {}
+        self._clocks: dict[str, tuple[Clock, float]] = {}
+        """What each edge last told of its own clock, and when."""
 
     def note(self, origin: Peer, via: str, link: Link, sent_ns: int, arrived_ns: int) -> None:
         """A batch came, or a copy of one."""
@@ -53,12 +55,19 @@ class Arrivals:
 
     def answer(self, probe: Probe, link: Link) -> None:
         if probe.clock_error_ns:
-            self._clocks[probe.sender.edge] = probe.clock_offset_ns
+            told = Clock(probe.clock_offset_ns, probe.clock_error_ns).reversed()
+            self._clocks[probe.sender.edge] = told, time.monotonic()
         link.send(messages.probe_answer(probe, self._me, time.time_ns()))
 
     def clock_offset_ns(self, edge: str) -> int:
         """By how much the clock here is ahead of that edge's; 0 while unknown."""
-        return self._clocks.get(edge, 0)
+        told = self._clocks.get(edge)
+        return 0 if told is None else -told[0].offset_ns
+
+    def clock(self, edge: str, now_s: float) -> Clock | None:
+        """That edge's clock, as it said; None: it has not."""
+        told = self._clocks.get(edge)
+        return None if told is None else told[0].aged(now_s - told[1])
 
     def close(self) -> None:
         if self._timer is not None:

@@ -15,6 +15,7 @@ from edge_broker.arrivals import Arrivals
 from edge_broker.dds.domain import LanDomain
 from edge_broker.links import ROUTED, Link, Links
 from edge_broker.mirror import MIRROR_STATES, Inbound, Mirror
+from edge_broker.tracing import Tracing
 from edge_broker.type_shop import TypeShop
 from gateway.errors import DdsError
 from gateway.model import FabricView
@@ -46,8 +47,10 @@ class Egress:
         *,
         window_bytes: int,
         clock: Callable[[], float] = time.monotonic,
+        tracing: Tracing | None = None,
     ) -> None:
         self._me = me
+        self._tracing = tracing
         self._domain = domain
         self._types = types
         self._links = links
@@ -75,11 +78,14 @@ class Egress:
             self._answers.say_unknown(batch.stream)
             return
         inbound, mirror = found
+        path = ROUTED
         if batch.sent_ns:
             inbound.answer_link = link
-            inbound.offer(batch, self._links.name_of(mirror.key.topic, via))
+            path = self._links.name_of(mirror.key.topic, via)
+        if inbound.trace is None:
+            inbound.offer(batch, path)
         else:
-            inbound.offer(batch, ROUTED)
+            self._offer_traced(inbound, mirror, batch, via, link)
         if inbound.pending:
             self._writable[batch.stream] = None
             if not self._is_pump_scheduled:
@@ -89,6 +95,17 @@ class Egress:
         if batch.sent_ns:
             origin = Peer(batch.stream.edge, batch.stream.incarnation)
             self._arrivals.note(origin, via, link, batch.sent_ns, arrived_ns)
+
+    def _offer_traced(
+        self, inbound: Inbound, mirror: Mirror, batch: Batch, via: str, link: Link
+    ) -> None:
+        assert inbound.trace is not None
+        path = self._links.name_of(mirror.key.topic, via)
+        arrival = inbound.trace.arrived(batch, path, via, link)
+        known = inbound.incoming.duplicates
+        inbound.offer(batch, path if batch.sent_ns else ROUTED, arrival)
+        if arrival is not None and inbound.incoming.duplicates - known >= batch.count:
+            inbound.trace.overtaken(batch, arrival)
 
     def on_open(self, message: Open) -> None:
         if message.subscriber_incarnation != self._me.incarnation:
@@ -107,15 +124,30 @@ class Egress:
         inbound = Inbound(
             stream, message.first, reliable=message.reliable, hold_bytes=self._window_bytes
         )
+        if self._tracing is not None and not self._is_prelude(stream):
+            inbound.trace = self._tracing.incoming(
+                stream,
+                message.topic,
+                mirror.lan,
+                mirror.profile.qos.deadline_ns,
+                self._arrivals,
+                is_reliable=message.reliable,
+            )
         if message.history:
             prelude = StreamKey(stream.edge, stream.incarnation, message.history)
             if not self._answers.is_finished(prelude):
                 inbound.waits_for = prelude
+                if (replay := self._inbound.get(prelude)) is not None:
+                    replay[0].trace = None
         self._inbound[stream] = (inbound, mirror)
         mirror.inbound[stream] = inbound
         mirror.is_waiting_for_open = False
         _log.info("stream opened", topic=message.topic, origin=stream.edge, stream=stream.number)
         self._answers.acknowledge_soon(stream)
+
+    def _is_prelude(self, stream: StreamKey) -> bool:
+        """Whether its samples are history: then they are not late, they are old."""
+        return any(inbound.waits_for == stream for inbound, _ in self._inbound.values())
 
     def _mirror_for(self, message: Open) -> Mirror | None:
         stream = message.stream

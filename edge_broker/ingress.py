@@ -21,6 +21,7 @@ from edge_broker.links import Links
 from edge_broker.outflow import OUTFLOW_STATES, Outflow
 from edge_broker.pairs import Pairs
 from edge_broker.source import ReaderSource, ReplaySource
+from edge_broker.tracing import Tracing
 from edge_broker.type_shop import TypeShop
 from gateway.errors import DdsError
 from gateway.model import Durability, FabricView, Profile, Reliability
@@ -77,7 +78,10 @@ class Ingress:
         metrics: BrokerMetrics,
         deadlines: DeadlinePolicy,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._deadlines = deadlines
         self._pairs = Pairs(me, links, clock)
         self._me = me
@@ -466,9 +470,11 @@ class Ingress:
         key = StreamKey(self._me.edge, self._me.incarnation, self._next_stream)
         self._next_stream += 1
         deadline_s = self._deadlines.deadline_s(topic, profile)
-        deadline = None
+        deadline = trace = None
         if deadline_s is not None and isinstance(source, ReaderSource):
             deadline = DeadlineRouting(topic, deadline_s, self._deadlines, self._pairs)
+        if self._tracing is not None and isinstance(source, ReaderSource):
+            trace = self._tracing.outgoing(key, topic)
         outflow = Outflow(
             key,
             topic,
@@ -481,6 +487,7 @@ class Ingress:
             batch_bytes=self._limits.batch_bytes,
             may_keep_more=lambda: self._kept_beyond_bytes < self._limits.outage_bytes,
             deadline=deadline,
+            trace=trace,
         )
         self._streams[key.number] = outflow
         return outflow

@@ -13,6 +13,7 @@ from edge_broker.dds import native
 from edge_broker.dds.domain import Port
 from edge_broker.dds.matched import change_writer
 from edge_broker.links import Link
+from edge_broker.tracing import Arrival, IncomingTrace
 from gateway.model import INFINITE_NS, Liveliness, Profile
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics, DeadlineMeter
@@ -36,6 +37,7 @@ class Pending(NamedTuple):
     done: int
     arrived_s: float
     path: str
+    arrival: Arrival | None
 
 
 class Inbound:
@@ -44,10 +46,11 @@ class Inbound:
     def __init__(self, key: StreamKey, first: int, *, reliable: bool, hold_bytes: int) -> None:
         self.key = key
         self.is_reliable = reliable
-        self.incoming: IncomingStream[tuple[Batch, str]] = IncomingStream(
+        self.incoming: IncomingStream[tuple[Batch, str, Arrival | None]] = IncomingStream(
             key, reliable=reliable, first=first, hold_bytes=hold_bytes
         )
         self.pending: deque[Pending] = deque()
+        self.trace: IncomingTrace | None = None
         self.waits_for: StreamKey | None = None
         """The replay whose samples come first."""
         self.closes_after: int | None = None
@@ -67,20 +70,20 @@ class Inbound:
             return False
         return not self.is_reliable or self.written >= self.closes_after
 
-    def offer(self, batch: Batch, path: str) -> None:
-        """Puts what is in its turn behind what waits already."""
+    def offer(self, batch: Batch, path: str, arrival: Arrival | None = None) -> None:
+        """Puts what is in its turn behind what waits already. An arrival is traced."""
         size = len(batch.payload)
-        self._append(self.incoming.offer(batch.first, batch.count, (batch, path), size))
+        self._append(self.incoming.offer(batch.first, batch.count, (batch, path, arrival), size))
 
     def advance(self, first: int) -> None:
         """Nothing before `first` will come any more."""
         self._append(self.incoming.advance(first))
 
-    def _append(self, deliveries: list[Delivery[tuple[Batch, str]]]) -> None:
+    def _append(self, deliveries: list[Delivery[tuple[Batch, str, Arrival | None]]]) -> None:
         now_s = time.monotonic()
         for delivery in deliveries:
-            batch, path = delivery.item
-            self.pending.append(Pending(batch, delivery.skip, now_s, path))
+            batch, path, arrival = delivery.item
+            self.pending.append(Pending(batch, delivery.skip, now_s, path, arrival))
 
     @property
     def waiting_bytes(self) -> int:
@@ -128,7 +131,7 @@ class Mirror:
         self._latency = metrics.end_to_end_latency.labels(topic=pair, peer_lan=want.lan)
         self._egress_hop = metrics.hop_latency.labels(hop="egress")
         self._metrics = metrics
-        self._lan = want.lan
+        self.lan = want.lan
         self._deadlines: dict[str, DeadlineMeter | None] = {}
         """By path."""
         self.clock_offset_ns = 0
@@ -189,7 +192,7 @@ class Mirror:
     def write(self, inbound: Inbound) -> bool:
         """Writes the stream's next batch; False when the writer is full."""
         assert self.writer is not None
-        batch, done, arrived_s, path = inbound.pending.popleft()
+        batch, done, arrived_s, path, arrival = inbound.pending.popleft()
         samples = batch.samples(done)
         timestamps: Sequence[int] = batch.timestamps[done:] if done else batch.timestamps
         kinds = batch.kinds[done:] if done else batch.kinds
@@ -209,7 +212,17 @@ class Mirror:
         self._samples_out.inc(count)
         self._bytes_out.inc(size)
         if count:
-            now_ns = time.time_ns() - self.clock_offset_ns
+            written_ns = time.time_ns()
+            if arrival is not None and inbound.trace is not None:
+                places = range(done, done + count)
+                inbound.trace.written(
+                    batch,
+                    arrival,
+                    places if fresh is None else [places.start + at for at in fresh[:count]],
+                    written_ns,
+                    inbound.incoming.lost,
+                )
+            now_ns = written_ns - self.clock_offset_ns
             self._latency.observe(max(0, now_ns - timestamps[0]) / 1e9)
             self._egress_hop.observe(time.monotonic() - arrived_s)
             meter = self._deadline_meter(path)
@@ -223,13 +236,14 @@ class Mirror:
         inbound.written = batch.first + done + dealt_with - 1
         inbound.incoming.written(inbound.written)
         if not is_whole:
-            inbound.pending.appendleft(Pending(batch, done + dealt_with, arrived_s, path))
+            rest = Pending(batch, done + dealt_with, arrived_s, path, arrival)
+            inbound.pending.appendleft(rest)
         return is_whole
 
     def _deadline_meter(self, path: str) -> DeadlineMeter | None:
         if path not in self._deadlines:
             self._deadlines[path] = self._metrics.deadline_meter(
-                self.key.topic, self._lan, path, self.profile.qos.deadline_ns
+                self.key.topic, self.lan, path, self.profile.qos.deadline_ns
             )
         return self._deadlines[path]
 

@@ -13,6 +13,7 @@ from edge_broker.history import HistoryCache
 from edge_broker.lifecycle import Columns, split
 from edge_broker.links import EXPRESS, ROUTED, STANDBY, Link, Links
 from edge_broker.source import Source
+from edge_broker.tracing import OutgoingTrace
 from gateway.model import INFINITE_NS, Liveliness, Profile, Reliability
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
@@ -62,6 +63,7 @@ class Outflow:
         may_keep_more: Callable[[], bool],
         history: HistoryCache | None = None,
         deadline: DeadlineRouting | None = None,
+        trace: OutgoingTrace | None = None,
     ) -> None:
         """`deadline` chooses the paths of a topic with a strict one."""
         self.key = key
@@ -77,6 +79,9 @@ class Outflow:
         self.preludes: dict[str, int] = {}
         """For each subscriber the number of the replay it gets first; 0: none."""
         self.deadline = deadline
+        self._trace = trace
+        self._taken_ns = 0
+        """When the last take was; only if anything is traced."""
         self._links = links
         self._window_bytes = window_bytes
         self._batch_samples = batch_samples
@@ -243,6 +248,8 @@ class Outflow:
     def forward(self, now_s: float) -> bool:
         """Takes once from the source and sends it on; True when there may be more."""
         columns, has_more = self.source.take(self._take)
+        if self._trace is not None:
+            self._taken_ns = time.time_ns()
         count = len(columns.samples)
         self.last_count = count
         if count == 0:
@@ -306,10 +313,16 @@ class Outflow:
             plan = self.deadline.plan(
                 stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation
             )
-        for link, path, edges in plan:
+        trace = self._trace
+        if trace is not None and not trace.is_chosen(stream.next_number):
+            trace = None
+        for group in plan:
+            link, path, edges = group
             frame = encode_batch(
                 self.key, edges, stream.next_number, timestamps, samples, kinds, sizes, sent_ns
             )
+            if trace is not None:
+                frame = trace.mark(frame, group, plan, self._taken_ns)
             if not link.send(frame):
                 unsent += edges
             self._batches[path].inc()
@@ -317,6 +330,8 @@ class Outflow:
             frame = encode_batch(
                 self.key, (), stream.next_number, timestamps, samples, kinds, sizes
             )
+            if trace is not None:
+                frame = trace.mark(frame, None, plan, self._taken_ns)
         if not stream.kept_bytes:  # nobody owes anything yet
             self._progress_s = dict.fromkeys(stream.destinations, now_s)
         first = stream.next_number

@@ -206,7 +206,7 @@ class Pairs:
         if not is_due:
             return
         offset_ns, error_ns = (
-            (0, 0) if estimate is None else (estimate.offset_ns, max(1, estimate.likely_error_ns))
+            (0, 0) if estimate is None else (estimate.offset_ns, max(1, estimate.error_ns))
         )
         frame = messages.probe(pair.edge, self._me, now_ns, offset_ns, error_ns)
         if way.link.send(frame):
