@@ -315,12 +315,15 @@ class ExpressLinks:
             return
         peer.link = None
         peer.problem = reason
-        log.warning(
-            "an express link ended; it is dialled again while it is wanted",
-            edge=link.edge,
-            remote=link.remote,
-            reason=reason,
-        )
+        if peer.wanted is None and not link.is_wanted_there:
+            log.info("express link closed", edge=link.edge, remote=link.remote, reason=reason)
+        else:
+            log.warning(
+                "an express link ended; it is dialled again while it is wanted",
+                edge=link.edge,
+                remote=link.remote,
+                reason=reason,
+            )
         peer.changed.set()
         self._on_state(link.edge)
         self._forget_if_idle(link.edge, peer)

@@ -86,8 +86,9 @@ class ExpressLink:
         return False
 
     def start(self) -> None:
-        """Reads from now on."""
-        self._reader.add(self._wire.fileno(), self._on_readable)
+        """Reads from now on, unless the first heartbeat found the connection broken."""
+        if self.is_up:
+            self._reader.add(self._wire.fileno(), self._on_readable)
 
     def beat(self, is_wanted: bool) -> None:
         """One tick has passed."""
