@@ -34,6 +34,10 @@ FORGIVING_S = 30.0
 """A path that only probes have seen for so long is forgiven half of what it did. Probes are too few
 to acquit it, and without that it would never be tried again. Copies are sent while it is."""
 
+FLOOR_SHARE = 0.8
+"""No delay is below this share of the fastest one remembered, however few were seen: a distance
+does not shrink by chance. When the path is another one, the next probe says so."""
+
 _PER_OCTAVE = 6
 _FINEST_S = 0.00025
 _SIDE = 97  # up to 16 s either way
@@ -198,6 +202,9 @@ class DelayHistory:
             return 0.5 if known <= 0.0 else (known + 0.5) / (known + 1.0)
         if budget_s < self._fastest_s and budget_s < self._fastest_before_s:
             # A level that stalls push up and down would make the impossible look possible.
+            fastest_s = min(self._fastest_s, self._fastest_before_s)
+            if self.is_settled and budget_s < FLOOR_SHARE * fastest_s:
+                return 1.0
             return (known + 0.5) / (known + 1.0)
         self._tabulate(now_s)
         bucket = _bucket(budget_s - self.level_s)

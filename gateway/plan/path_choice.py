@@ -157,11 +157,15 @@ class PathChooser:
             _look(each, budgets, now_s, outstanding_s.get(each.name, 0.0)) for each in usable
         ]
         primary = self._choose_primary(outlooks, now_s)
-        if self.choice is not None and primary.quality.name not in self.choice.paths:
+        others = [each for each in outlooks if each is not primary]
+        if (
+            self.choice is not None
+            and primary.quality.name not in self.choice.paths
+            and _most_rescued(others) > self.target
+        ):
             # It lay idle, so it may stall as well: both are used until it has shown itself.
             shown_s = now_s + HOLD_S + min(HOLD_MOST_S, primary.quality.overdue_s)
             self._copies_until_s = max(self._copies_until_s, shown_s)
-        others = [each for each in outlooks if each is not primary]
         risk = _risk([primary], others)
         hedge, hedged_risk = None, risk
         if can_hedge:
@@ -303,6 +307,14 @@ def _risk(taken: list[_Outlook], left: list[_Outlook]) -> float:
         prod([each.late[step] for each in taken])
         * (1.0 - prod([1.0 - each.rescue[step] for each in left]))
         for step in range(len(taken[0].late))
+    )
+
+
+def _most_rescued(left: list[_Outlook]) -> float:
+    """What copies on all of `left` would rescue if nothing else were in time."""
+    return max(
+        1.0 - prod([1.0 - each.rescue[step] for each in left])
+        for step in range(len(left[0].rescue))
     )
 
 
