@@ -45,8 +45,11 @@ SIZE = 64
 WARM_UP_S = 10.0
 """Paths are learned in the first seconds: some 500 delays for a target of 0.1 %."""
 QUICK_WARM_UP_S = 1.0
+LOOKED_AT_SHARE = 0.75
+"""Of the measured time: when edges are asked for their reasons."""
 _QUICK_CASES = (3,)
 _METRICS_PORT = 9100
+TCP_CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 _STATUS = f"""
 import urllib.request
 print(urllib.request.urlopen("http://127.0.0.1:{_METRICS_PORT}/status", timeout=5).read().decode())
@@ -100,7 +103,7 @@ def run(options: Options) -> int:
         "seconds": options.seconds,
         "repetitions": options.repetitions,
         "is_quick": options.is_quick,
-        "environment": began,
+        "environment": began | {"tcp_congestion_control": TCP_CONGESTION.read_text().strip()},
     }
     result = about | conclude(measured, DEADLINES_MS)
     show(result)
@@ -139,7 +142,13 @@ def fabric_of(case: int, repetition: int) -> Iterator[Fabric]:
         "DDSWAN_EXPRESS_MODES": ",".join(f"{arm.name}*={arm.mode}" for arm in ARMS),
         "DDSWAN_EDGE_METRICS_PORT": str(_METRICS_PORT),
     }
-    wan = Wan(direct=direct, seed=100 * repetition + case)
+    fates = {
+        made: name
+        for arm in ARMS
+        for name, ends in arm.links.items()
+        for made in (ends, ends[::-1])
+    }
+    wan = Wan(direct=direct, seed=100 * repetition + case, fates=fates)
     with Lab(*lans, wan=wan) as lab, Fabric(lab, lans, settings=settings) as fabric:
         for arm in ARMS:
             for kind, ends in zip(CASES[case], arm.links.values(), strict=False):
@@ -171,12 +180,14 @@ def follow(
     """What one arm does from its first sample to its last."""
     publisher.wait_for_line('"matched"', 60.0)
     time.sleep(warm_up_s(options))
+    began = time.monotonic()
     before = count(fabric, arm)
-    # The publisher's own schedule ends then; samples still on their way belong to the next second,
-    # as those of the warm-up that came late were counted here.
-    time.sleep(options.seconds)
+    # Asked while samples still flow: streams, and with them the reasons, end with their writers.
+    time.sleep(LOOKED_AT_SHARE * options.seconds)
+    looked = status(fabric, arm)
+    # What is still on its way then is made up for by what was on its way when this began.
+    time.sleep(max(0.0, began + options.seconds - time.monotonic()))
     after = count(fabric, arm)
-    choices = status(fabric, arm)
     publisher.wait_for_success(60.0)
     subscriber.wait_for_success(60.0)
     measured = subscriber.records()[-1]
@@ -194,7 +205,7 @@ def follow(
         "bytes": {name: counters.bytes for name, counters in wire.items()},
         "packets": {name: counters.packets for name, counters in wire.items()},
         "lost_packets": {name: counters.lost for name, counters in wire.items()},
-        **choices,
+        **looked,
     }
 
 

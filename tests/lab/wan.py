@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +35,8 @@ class Cable:
     names: tuple[str, str]
     ends: tuple[tuple[int, str], tuple[int, str]]
     """Pid of a process in the namespace, name of the interface."""
+    fate: str
+    """What its draws are made from, beside the seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,9 @@ class Wan:
     seed: int = 1
     mtu: int = 1500
     """Up to 65535: large ones carry more at the same cost."""
+    fates: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Links with the same one lose, delay and reorder the same packets, counted from the first:
+    for comparing what happens over them. Named as they are made; by default all differ."""
 
     def direct_address(self, lan: str, peer: str) -> str:
         """The address of a LAN on its direct link with another."""
@@ -68,7 +73,11 @@ class Wan:
             for index, pair in enumerate(self.direct)
         ]
         return [
-            Cable((a, b), ((pid_of(a), at_a), (pid_of(b), at_b)))
+            Cable(
+                (a, b),
+                ((pid_of(a), at_a), (pid_of(b), at_b)),
+                self.fates.get((a, b), f"{a}-{b}"),
+            )
             for (a, b), (at_a, at_b) in [*uplinks, *direct]
         ]
 
@@ -111,7 +120,7 @@ class Emulator:
         with inherited:
             argv = [sys.executable, "-m", "tests.lab.wan_process", str(inherited.fileno())]
             self._process = spawn(argv, [inherited.fileno()])
-        cables = [("-".join(cable.names), cable.ends) for cable in self._cables]
+        cables = [(cable.fate, cable.ends) for cable in self._cables]
         self._ask({"seed": self._seed, "cables": cables})
 
     @property
@@ -124,7 +133,7 @@ class Emulator:
             if names == cable.names:
                 return Link(self, cable, (2 * number, 2 * number + 1))
             if names == cable.names[::-1]:
-                reverse = Cable(names, cable.ends[::-1])
+                reverse = Cable(names, cable.ends[::-1], cable.fate)
                 return Link(self, reverse, (2 * number + 1, 2 * number))
         known = ", ".join(f"{a}-{b}" for a, b in (cable.names for cable in self._cables))
         raise KeyError(f"no link {names[0]}-{names[1]}: there are {known}")

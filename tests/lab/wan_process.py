@@ -161,9 +161,9 @@ def main() -> int:
     with socket.socket(fileno=options.control) as control:
         emulator = Emulator(control)
         plan: dict[str, Any] = json.loads(control.recv(MESSAGE_BYTES))
-        for name, ends in plan["cables"]:
+        for fate, ends in plan["cables"]:
             first, second = (open_device(pid, interface) for pid, interface in ends)
-            emulator.lay(f"{plan['seed']}/{name}", (first, second))
+            emulator.lay(f"{plan['seed']}/{fate}", (first, second))
         _be_punctual()
         emulator.say("ready")
         emulator.run()
