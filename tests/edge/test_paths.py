@@ -1,0 +1,369 @@
+"""What an edge learns of its paths to others and makes of it, over links that are not there: which
+topics have deadlines, what pairs know, where batches go, what receivers report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from edge_broker import arrivals as arrivals_module
+from edge_broker import pairs as pairs_module
+from edge_broker.arrivals import Arrivals
+from edge_broker.deadlines import DeadlinePolicy, DeadlineRouting
+from edge_broker.links import EXPRESS, ROUTED, STANDBY, Link, Links, Way
+from edge_broker.pairs import Pairs
+from gateway.config import Express
+from gateway.model import INFINITE_NS, Profile, Qos
+from gateway.plan.path_choice import Mode
+from gateway.tunnel import messages
+from gateway.tunnel.express_link import ExpressLink
+from gateway.tunnel.frames import Peer, decode
+from gateway.tunnel.messages import Probe, ProbeAnswer
+
+ME, OTHER = Peer("e-a", 1), Peer("e-b", 2)
+MS = 1_000_000
+
+
+class Clocks:
+    """The wall clock of this machine and its monotonic one, moved by hand."""
+
+    def __init__(self) -> None:
+        self.wall_ns = 1_700_000_000_000_000_000
+        self.now_s = 100.0
+
+    def pass_ms(self, passed_ms: float) -> None:
+        self.wall_ns += int(passed_ms * MS)
+        self.now_s += passed_ms / 1e3
+
+    def time_ns(self) -> int:
+        return self.wall_ns
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class FakeLink:
+    """Takes frames; knows which messages they are."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+
+    def send(self, frame: bytes) -> bool:
+        self.frames.append(frame)
+        return True
+
+    def messages(self) -> list[Any]:
+        return [messages.interpret(decode(frame)) for frame in self.frames]
+
+
+class FakeLinks:
+    """A direct link and two routers; topics may have either as their primary."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.direct, self.r1, self.r2 = FakeLink(), FakeLink(), FakeLink()
+        self.up = {EXPRESS, "r1", "r2"}
+        self.primaries = {"one": ("r1", "r2"), "other": ("r2", "r1")}
+
+    def link(self, via: str) -> Link:
+        return cast(Link, {EXPRESS: self.direct, "r1": self.r1, "r2": self.r2}[via])
+
+    def ways(self, topic: str, destination: str) -> list[Way]:
+        named = [(EXPRESS, EXPRESS), *zip((ROUTED, STANDBY), self.primaries[topic], strict=True)]
+        return [Way(name, via, self.link(via)) for name, via in named if via in self.up][:2]
+
+    def all_ways(self, destination: str) -> list[Way]:
+        return [Way(ROUTED, via, self.link(via)) for via in sorted(self.up)]
+
+
+class World:
+    """One edge's pairs."""
+
+    def __init__(self, clocks: Clocks) -> None:
+        self.clocks = clocks
+        self.links = FakeLinks()
+        self.pairs = Pairs(ME, cast(Links, self.links), clocks.monotonic)
+        self.sent = {EXPRESS: 0, "r1": 0, "r2": 0}
+        """Batches, by via."""
+
+    def routing(self, topic: str, mode: str = "adaptive") -> DeadlineRouting:
+        policy = DeadlinePolicy(Express.model_validate({"mode": mode}))
+        return DeadlineRouting(topic, 0.1, policy, self.pairs)
+
+    def send(self, routing: DeadlineRouting) -> list[tuple[str, str]]:
+        """One batch to the other edge: path names and vias it goes by."""
+        now_ns, now_s = self.clocks.wall_ns, self.clocks.now_s
+        what = ((OTHER.edge,), now_ns, now_ns, now_s, self.links.generation)
+        plan = list(routing.plan(*what))
+        routing.sent(*what)
+        vias = {id(self.links.link(via)): via for via in (EXPRESS, "r1", "r2")}
+        taken = [(group.path, vias[id(group.link)]) for group in plan]
+        for _, via in taken:
+            self.sent[via] += 1
+        return taken
+
+    def report(self, via: str, *delays_ms: float) -> None:
+        """All that was sent on it has arrived; these were the last delays."""
+        delays_us = tuple(int(delay_ms * 1000) for delay_ms in delays_ms)
+        told = messages.Arrivals(OTHER, self.clocks.wall_ns, self.sent[via], delays_us)
+        self.pairs.on_arrivals(told, via)
+
+    def learn(self, via: str, delay_ms: float, count: int = 600) -> None:
+        """So many delays are reported for a path."""
+        for _ in range(count):
+            self.clocks.pass_ms(10)
+            self.report(via, delay_ms)
+
+    def set_clock(self, via: str = "r1") -> None:
+        """A probe is answered by a clock that is the same."""
+        now_ns = self.clocks.wall_ns
+        self.pairs.on_answer(ProbeAnswer(OTHER, now_ns - 2 * MS, now_ns - MS), via)
+
+    def row(self) -> dict[str, Any]:
+        (row,) = self.pairs.summary()
+        return row
+
+    def path(self, via: str) -> dict[str, Any]:
+        (path,) = [path for path in self.row()["paths"] if path["via"] == via]
+        return cast(dict[str, Any], path)
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    clocks = Clocks()
+    monkeypatch.setattr(pairs_module, "time", clocks)
+    monkeypatch.setattr(arrivals_module, "time", clocks)
+    return clocks
+
+
+@pytest.fixture
+def world(clocks: Clocks) -> World:
+    return World(clocks)
+
+
+# ---------------------------------------------------------------- which topics
+
+
+@pytest.mark.parametrize(
+    ("topic", "deadline_ns", "aim_s"),
+    [
+        ("t", 500_000_000, 0.5),
+        ("t", 1_000_000_000, 1.0),
+        ("t", 1_000_000_001, None),
+        ("t", INFINITE_NS, None),
+        ("named/x", INFINITE_NS, 1.0),
+        ("named/x", 20_000_000, 0.02),
+    ],
+)
+def test_which_topics_have_a_strict_deadline(
+    topic: str, deadline_ns: int, aim_s: float | None
+) -> None:
+    policy = DeadlinePolicy(Express(topics=("named/*",)))
+    profile = Profile("T", None, False, Qos(deadline_ns=deadline_ns))
+    assert policy.deadline_s(topic, profile) == aim_s
+
+
+def test_the_first_pattern_that_matches_gives_the_mode() -> None:
+    policy = DeadlinePolicy(Express(mode="single", modes={"a/b": "adaptive", "a/*": "duplicate"}))
+    assert [policy.mode(topic) for topic in ("a/b", "a/c", "b")] == [
+        Mode.ADAPTIVE,
+        Mode.DUPLICATE,
+        Mode.SINGLE,
+    ]
+
+
+# ---------------------------------------------------------------- where batches go
+
+
+def test_topics_with_other_primaries_share_paths_under_their_own_names(world: World) -> None:
+    one, other = world.routing("one", "duplicate"), world.routing("other", "duplicate")
+    assert world.send(one) == [("express", "express"), ("routed", "r1")]
+    assert world.send(other) == [("express", "express"), ("routed", "r2")]
+    world.links.up.discard(EXPRESS)
+    world.links.generation += 1
+    single = world.routing("one", "single")
+    for _ in range(2):
+        assert world.send(one) == [("routed", "r1"), ("standby", "r2")]
+        assert world.send(other) == [("routed", "r2"), ("standby", "r1")]
+        assert world.send(single) == [("routed", "r1")]
+    (row,) = other.summary()
+    assert row["paths"] == {"routed": "r2", "standby": "r1"}
+
+
+def test_a_path_that_goes_or_comes_is_heeded_by_the_next_batch(world: World) -> None:
+    """Whatever was decided a moment ago."""
+    routing = world.routing("one")
+    world.set_clock()
+    world.send(routing)
+    world.set_clock()
+    for via, delay_ms in ((EXPRESS, 5), ("r1", 20)):
+        world.learn(via, delay_ms)
+    for _ in range(100):
+        world.clocks.pass_ms(20)
+        taken = world.send(routing)
+        world.clocks.pass_ms(5)
+        world.report(EXPRESS, 5)
+        world.report("r1", 20)
+    assert taken == [("express", "express")]
+    world.links.up.discard(EXPRESS)
+    world.links.generation += 1
+    world.pairs.on_links_changed()
+    assert ("routed", "r1") in world.send(routing)
+    assert world.path(EXPRESS)["up"] is False
+    world.links.up = {EXPRESS}
+    world.links.generation += 1
+    world.pairs.on_links_changed()
+    assert world.send(routing) == [("express", "express")]
+    world.links.up = set()
+    world.links.generation += 1
+    assert world.send(routing) == []
+
+
+def test_a_path_that_stalls_gets_company_at_once(world: World) -> None:
+    routing = world.routing("one")
+    world.send(routing)
+    world.set_clock()
+    for via, delay_ms in (("r1", 20), (EXPRESS, 5)):
+        world.learn(via, delay_ms)
+    for _ in range(400):
+        taken = world.send(routing)
+        world.clocks.pass_ms(12)
+        world.report(EXPRESS, 5)
+        world.report("r1", 20)
+    assert taken == [("express", "express")]
+    world.send(routing)  # and is not confirmed
+    world.clocks.pass_ms(150)
+    assert ("routed", "r1") in world.send(routing)
+
+
+# ---------------------------------------------------------------- what pairs know
+
+
+def test_paths_are_probed_until_the_clocks_are_known_and_then_when_idle(world: World) -> None:
+    routing = world.routing("one")
+    world.send(routing)
+    for _ in range(3):
+        world.clocks.pass_ms(50)
+        world.pairs.tick()
+    probes = [each for each in world.links.r1.messages() if isinstance(each, Probe)]
+    assert len(probes) >= 1
+    assert probes[0][1:] == (probes[0].sent_ns, 0, 0)  # says that it knows no clock yet
+    assert not world.links.r2.frames  # no topic uses it
+    world.clocks.pass_ms(10)
+    seen_ns = world.clocks.wall_ns - 4 * MS + 1000 * MS  # that clock is a second ahead
+    world.pairs.on_answer(ProbeAnswer(OTHER, probes[-1].sent_ns, seen_ns), "r1")
+    row = world.row()
+    assert abs(row["clock_offset_ms"] - 1000) <= row["clock_error_ms"]
+    assert 0 <= world.path("r1")["level_ms"] <= 20
+    before = len(world.links.r1.frames)
+    busy = world.routing("one", "single")
+    for _ in range(200):
+        world.clocks.pass_ms(40)
+        world.send(busy)
+        world.learn(EXPRESS, 1005, 1)
+        world.pairs.tick()
+    later = len(world.links.r1.frames) - before
+    assert 1 <= later <= 30
+    told = [each for each in world.links.r1.messages() if isinstance(each, Probe)][-1]
+    assert abs(told.clock_offset_ns - 1000 * MS) <= told.clock_error_ns
+
+
+def test_pings_of_the_direct_link_set_the_clock(world: World) -> None:
+    """Nothing else does while samples flow over it."""
+    world.send(world.routing("one"))
+    link = ExpressLink.__new__(ExpressLink)
+    now_ns = world.clocks.wall_ns
+    link.clock = (now_ns, now_ns + 7 * MS, now_ns + 2 * MS)
+    link.send = lambda frame: True  # type: ignore[method-assign]
+    world.links.direct = cast(FakeLink, link)
+    world.clocks.pass_ms(2)
+    world.pairs.tick()
+    row = world.row()
+    assert row["clock_offset_ms"] == pytest.approx(6, abs=0.1)
+    assert row["clock_error_ms"] == pytest.approx(1, abs=0.1)
+    assert row["clock_likely_error_ms"] < row["clock_error_ms"]
+
+
+def test_what_a_report_leaves_out_is_lost_and_what_is_due_is_outstanding(world: World) -> None:
+    routing = world.routing("one", "duplicate")
+    world.set_clock()
+    sent_ns = []
+    for _ in range(10):
+        sent_ns.append(world.clocks.wall_ns)
+        world.send(routing)
+        world.clocks.pass_ms(1)
+    assert world.path("r1")["outstanding_ms"] == pytest.approx(10)
+    world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[7], 5, (20_000,) * 5), "r1")
+    assert world.path("r1")["lost"] == 3
+    assert world.path("r1")["outstanding_ms"] == pytest.approx(2)
+    assert world.path(EXPRESS)["lost"] == 0
+    # The receiver lives anew and counts from one again: nothing more is lost.
+    world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[9], 2, (20_000,) * 2), "r1")
+    assert world.path("r1")["lost"] == 3
+    assert world.path("r1")["outstanding_ms"] == 0
+
+
+def test_strangers_are_ignored_and_unused_pairs_forgotten(world: World) -> None:
+    stranger = Peer("e-z", 3)
+    world.pairs.on_answer(ProbeAnswer(stranger, 1, 2), "r1")
+    world.pairs.on_arrivals(messages.Arrivals(stranger, 1, 1, (1,)), "r1")
+    world.send(world.routing("one"))
+    world.pairs.on_arrivals(messages.Arrivals(OTHER, 1, 1, (1,)), "r2")
+    assert [path["via"] for path in world.row()["paths"]] == ["express", "r1"]
+    world.clocks.pass_ms(31_000)
+    world.pairs.tick()
+    assert world.pairs.summary() == []
+
+
+# ---------------------------------------------------------------- what receivers report
+
+
+def test_arrivals_are_reported_together_by_link_and_life(clocks: Clocks) -> None:
+    async def scenario() -> None:
+        receiver = Arrivals(OTHER)
+        near, far = FakeLink(), FakeLink()
+
+        def note(origin: Peer, via: str, link: FakeLink, age_ms: int) -> None:
+            sent_ns = clocks.wall_ns - age_ms * MS
+            receiver.note(origin, via, cast(Link, link), sent_ns, clocks.wall_ns)
+
+        for age_ms in (5, 6):
+            note(ME, EXPRESS, near, age_ms)
+        note(ME, "r1", far, 30)
+        while not (near.frames and far.frames):
+            await asyncio.sleep(0.001)
+        (told,) = near.messages()
+        assert (told.subscriber, told.total, told.delays_us) == (OTHER, 2, (5000, 6000))
+        assert told.newest_ns == clocks.wall_ns - 6 * MS
+        assert far.messages()[0].delays_us == (30_000,)
+        # Thousands in one report: the later ones are told, and all are counted.
+        for _ in range(2000):
+            note(ME, EXPRESS, near, 7)
+        # Another life of the same edge counts from one.
+        reborn = Peer(ME.edge, 9)
+        while len(near.frames) < 2:
+            await asyncio.sleep(0.001)
+        told = near.messages()[1]
+        assert told.total == 2002
+        assert 0 < len(told.delays_us) <= 1000
+        note(reborn, EXPRESS, near, 8)
+        while len(near.frames) < 3:
+            await asyncio.sleep(0.001)
+        assert near.messages()[2].total == 1
+        receiver.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 10.0))
+
+
+def test_a_probe_is_answered_and_tells_of_the_clocks(clocks: Clocks) -> None:
+    receiver = Arrivals(OTHER)
+    link = FakeLink()
+    assert receiver.clock_offset_ns(ME.edge) == 0
+    receiver.answer(Probe(ME, 5, 0, 0), cast(Link, link))
+    assert receiver.clock_offset_ns(ME.edge) == 0  # it said that it knows nothing
+    receiver.answer(Probe(ME, 6, 3 * MS, MS), cast(Link, link))
+    assert receiver.clock_offset_ns(ME.edge) == 3 * MS
+    assert link.messages()[1] == ProbeAnswer(OTHER, 6, clocks.wall_ns)
