@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from edge_broker.links import Link
 from edge_broker.pairs import OpenPath, Pairs
 from gateway.config import Express
-from gateway.model import Profile
+from gateway.model import INFINITE_NS, Profile
 from gateway.plan.path_choice import Mode, PathChooser
 
 _PLAN_GOOD_S = 0.2
@@ -19,18 +19,25 @@ _PLAN_GOOD_S = 0.2
 
 
 class DeadlinePolicy:
-    """The settings, asked for one topic."""
+    """The settings and what was advised, asked for one topic."""
 
     def __init__(self, settings: Express) -> None:
         self._settings = settings
+        self.advised: dict[str, bool] = {}
+        """What was recommended and applied, which goes before the settings."""
 
     def deadline_s(self, topic: str, profile: Profile) -> float | None:
         """What its samples aim at; None: it is no topic with a strict deadline."""
         settings = self._settings
         deadline_s = profile.qos.deadline_ns / 1e9
+        advised = self.advised.get(topic)
+        if advised is False:
+            return None
         if deadline_s <= settings.max_deadline_s:
             return deadline_s
-        if any(fnmatchcase(topic, pattern) for pattern in settings.topics):
+        if advised and profile.qos.deadline_ns < INFINITE_NS:
+            return deadline_s
+        if advised or any(fnmatchcase(topic, pattern) for pattern in settings.topics):
             return settings.max_deadline_s
         return None
 

@@ -294,8 +294,24 @@ class Ingress:
                 if not self._is_alive(edge, incarnation):
                     _log.info("subscriber is gone", topic=outflow.topic, edge=edge)
                     self._drop_subscriber(outflow, edge)
+            self._heed_policy(outflow)
             self._settle(outflow)
         self.wake()
+
+    def _heed_policy(self, outflow: Outflow) -> None:
+        """Whether a topic has a strict deadline may be advised at any time."""
+        deadline_s = None
+        if isinstance(outflow.source, ReaderSource):
+            deadline_s = self._deadlines.deadline_s(outflow.topic, outflow.profile)
+        before = None if outflow.deadline is None else outflow.deadline.deadline_s
+        if deadline_s != before:
+            outflow.set_deadline(self._routing(outflow.topic, deadline_s))
+            _log.info("paths changed", topic=outflow.topic, strict=deadline_s is not None)
+
+    def _routing(self, topic: str, deadline_s: float | None) -> DeadlineRouting | None:
+        if deadline_s is None:
+            return None
+        return DeadlineRouting(topic, deadline_s, self._deadlines, self._pairs)
 
     def _is_alive(self, edge: str, incarnation: int) -> bool:
         info = self._view.edges.get(edge)
@@ -469,12 +485,11 @@ class Ingress:
     ) -> Outflow:
         key = StreamKey(self._me.edge, self._me.incarnation, self._next_stream)
         self._next_stream += 1
-        deadline_s = self._deadlines.deadline_s(topic, profile)
         deadline = trace = None
-        if deadline_s is not None and isinstance(source, ReaderSource):
-            deadline = DeadlineRouting(topic, deadline_s, self._deadlines, self._pairs)
-        if self._tracing is not None and isinstance(source, ReaderSource):
-            trace = self._tracing.outgoing(key, topic)
+        if isinstance(source, ReaderSource):
+            deadline = self._routing(topic, self._deadlines.deadline_s(topic, profile))
+            if self._tracing is not None:
+                trace = self._tracing.outgoing(key, topic)
         outflow = Outflow(
             key,
             topic,

@@ -104,15 +104,22 @@ class Outflow:
         label = metrics.topic_label(topic)
         self._samples_in = metrics.samples_in.labels(topic=label)
         self._bytes_in = metrics.bytes_in.labels(topic=label)
-        self._batches = {
-            path: metrics.batches_sent.labels(topic=label, path=path)
-            for path in ((ROUTED,) if deadline is None else (EXPRESS, ROUTED, STANDBY))
-        }
+        self._metrics = metrics
+        self._batches = {ROUTED: metrics.batches_sent.labels(topic=label, path=ROUTED)}
+        self.set_deadline(deadline)
         self._resent = metrics.samples_resent.labels(topic=label)
         self._ingress_hop = metrics.hop_latency.labels(hop="ingress")
         self.given_up = metrics.samples_dropped.labels(topic=label, reason="laggard")
         """Counts samples a subscriber will not get, because it was left behind."""
         self._too_large = metrics.samples_dropped.labels(topic=label, reason="too_large")
+
+    def set_deadline(self, deadline: DeadlineRouting | None) -> None:
+        """From now on its batches take these paths; None: the one of its router."""
+        self.deadline = deadline
+        if deadline is not None:
+            label = self._metrics.topic_label(self.topic)
+            for path in (EXPRESS, STANDBY):
+                self._batches[path] = self._metrics.batches_sent.labels(topic=label, path=path)
 
     @property
     def is_over(self) -> bool:

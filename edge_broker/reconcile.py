@@ -99,6 +99,7 @@ class Reconciler:
         """One pass."""
         me = self._info()
         view = self._watcher.view
+        self._deadlines.advised = view.advice.express()
         local = self._served(me)
         topics = {topic for topic, _ in local} | self._ingress.topics() | self._egress.topics()
         self._watcher.follow(frozenset(topics))

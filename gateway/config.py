@@ -376,6 +376,37 @@ class Trace(Group):
     )
 
 
+class Advice(Group):
+    """What is done with what `ddswan analyze` recommends (`ddswan recommend`)."""
+
+    mode: Literal["manual", "auto"] = Field(
+        default="manual",
+        description="`manual`: `ddswan recommend apply` applies it. `auto`: the leading router "
+        "does, from `file`.",
+    )
+    file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The recommendations.json the leader reads with `auto`; every router that may "
+        "lead needs it. Default: none, and then nothing is applied.",
+    )
+    most_changes: int = Field(
+        default=5,
+        ge=1,
+        le=100,
+        description="Changes applied at a time, most urgent first. Few, so that their effect can "
+        "be told apart.",
+    )
+    interval_s: Seconds = Field(
+        default=60.0, description="Seconds between two looks of the leader at `file`."
+    )
+    hold_s: Seconds = Field(
+        default=900.0,
+        description="Seconds the leader leaves what it applied to a topic alone, so that the next "
+        "analysis has seen the effect before it is changed again.",
+    )
+
+
 _FABRIC = "Name of the fabric: brokers of different fabrics share ZooKeeper and nothing else."
 
 
@@ -392,6 +423,7 @@ class Config(Group):
     ingress: Ingress = Ingress()
     express: Express = Express()
     trace: Trace = Trace()
+    advice: Advice = Advice()
 
 
 class EmbeddedZooKeeper(ZooKeeper):
@@ -420,5 +452,6 @@ class Fabric(Group):
     ingress: Ingress = Ingress()
     express: Express = Express()
     trace: Trace = Trace()
+    advice: Advice = Advice()
     routers: tuple[Router, ...] = Field(default=(), description="The routing brokers to run.")
     edges: tuple[Edge, ...] = Field(default=(), description="The edge brokers to run.")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -357,9 +358,45 @@ class TopicView:
 
 
 @dataclass(frozen=True, slots=True)
+class Advised:
+    """One thing that was recommended of a topic and applied: `express` or `avoid` is set."""
+
+    topic: str
+    express: bool | None = None
+    """Whether it uses two paths, whatever its deadline and the settings say."""
+    avoid: str | None = None
+    """The router that is not to be its primary while there is another."""
+    since_s: int = 0
+    """Seconds since 1970."""
+    text: str = ""
+    """Why, for people."""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def what(self) -> str:
+        if self.avoid is not None:
+            return f"avoid {self.avoid}"
+        return "express on" if self.express else "express off"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """All that is applied now; at most one of each kind for a topic."""
+
+    entries: tuple[Advised, ...] = ()
+
+    def express(self) -> dict[str, bool]:
+        return {each.topic: each.express for each in self.entries if each.express is not None}
+
+    def avoided(self) -> dict[str, str]:
+        return {each.topic: each.avoid for each in self.entries if each.avoid is not None}
+
+
+@dataclass(frozen=True, slots=True)
 class FabricView:
     """The tree as last read: what every decision is made from."""
 
     edges: dict[str, EdgeInfo] = field(default_factory=dict)
     routers: dict[str, RouterInfo] = field(default_factory=dict)
     topics: dict[str, TopicView] = field(default_factory=dict)
+    advice: Advice = Advice()

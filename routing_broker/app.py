@@ -30,6 +30,7 @@ from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.assignment import Rebalancing
 from gateway.plan.strategies import choose_strategy
 from gateway.process_tuning import tune_process
+from routing_broker.adviser import Adviser
 from routing_broker.leader import Leader, Patience
 from routing_broker.relay import Relay
 
@@ -92,6 +93,12 @@ async def _serve(config: Config) -> int:
     return await run_until_signalled(Router(config, lifetime).run, lifetime)
 
 
+def _adviser(config: Config, zk: ZooKeeper) -> Adviser | None:
+    if config.advice.mode != "auto" or config.advice.file is None:
+        return None
+    return Adviser(zk, config.advice, config.fabric)
+
+
 class Router:
     """One routing broker from start to end."""
 
@@ -138,6 +145,7 @@ class Router:
             rebalancing=Rebalancing(factor=settings.rebalance_ratio),
             metrics=self._metrics,
             patience=Patience(rebalance_interval_s=settings.rebalance_interval_s),
+            adviser=_adviser(config, self._zk),
         )
         self._health: HealthServer | None = None
         self._published_malformed: Counter[str] = Counter()

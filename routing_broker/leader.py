@@ -29,6 +29,7 @@ from gateway.plan.assignment import (
     plan_deletions,
 )
 from gateway.plan.strategies import Strategy, TopicRates
+from routing_broker.adviser import Adviser
 
 log = get_logger("router.leader")
 
@@ -75,7 +76,9 @@ class Leader:
         rebalancing: Rebalancing,
         metrics: BrokerMetrics,
         patience: Patience | None = None,
+        adviser: Adviser | None = None,
     ) -> None:
+        self._adviser = adviser
         self._zk = zk
         self._election = election
         self._watcher = watcher
@@ -184,6 +187,8 @@ class Leader:
             view = _as_written(view, term.written, now_s)
         self._show_assignments(view.topics)
         await self._delete_unused(term, view, now_s)
+        if self._adviser is not None:
+            await self._adviser.converge(term.leadership, view, now_s)
 
     async def _write(self, term: _Term, changes: tuple[Change, ...], now_s: float) -> None:
         done = await assignments.write(

@@ -108,6 +108,7 @@ def _write_config(
         "ingress": fabric.ingress,
         "express": fabric.express,
         "trace": fabric.trace,
+        "advice": fabric.advice,
     }
     config = Config.model_validate({"fabric": fabric.fabric, **common, **own})
     file = directory / f"{name}.yaml"

@@ -96,9 +96,13 @@ class FabricPaths:
         return f"{self.root}/types"
 
     @property
+    def advice(self) -> str:
+        return f"{self.root}/advice"
+
+    @property
     def skeleton(self) -> tuple[str, ...]:
         """The persistent nodes every fabric has."""
-        return (self.leader, self.routers, self.edges, self.topics, self.types)
+        return (self.leader, self.routers, self.edges, self.topics, self.types, self.advice)
 
     def router(self, router: str) -> str:
         return f"{self.routers}/{_checked('router id', router)}"

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from gateway.coordination.paths import FabricPaths, decode_topic, parse_announcement_name
 from gateway.coordination.records import (
+    decode_advice,
     decode_announcement,
     decode_assignment,
     decode_edge,
@@ -20,6 +21,7 @@ from gateway.coordination.records import (
 from gateway.coordination.zookeeper import ZooKeeper
 from gateway.errors import RecordError
 from gateway.model import (
+    Advice,
     Announcement,
     Assignment,
     Direction,
@@ -108,6 +110,7 @@ class TreeReader:
         self._topics: dict[str, _Topic] = {}
         self._topic_views: dict[str, TopicView] = {}
         self._changed_topics: set[str] = set()
+        self._advice = Advice()
         self._has_missing_topics = False
         self.followed: frozenset[str] | None = frozenset()
         self.is_fabric_missing = False
@@ -126,6 +129,7 @@ class TreeReader:
             paths.edges,
             paths.routers,
             paths.topics,
+            paths.advice,
             *(f"{paths.edges}/{edge}" for edge in self._edges),
             *(f"{paths.routers}/{router}" for router in self._routers),
         }
@@ -142,7 +146,9 @@ class TreeReader:
             else:
                 self._topic_views.pop(topic, None)
         self._changed_topics.clear()
-        return FabricView(dict(self._edges), dict(self._routers), dict(self._topic_views))
+        return FabricView(
+            dict(self._edges), dict(self._routers), dict(self._topic_views), self._advice
+        )
 
     async def read(self, path: str) -> set[str]:
         """Reads one path; returns the paths that must be read because of it."""
@@ -153,6 +159,8 @@ class TreeReader:
                 return await self._read_members(path, self._routers)
             case ("topics",):
                 return await self._read_topics(path)
+            case ("advice",):
+                await self._read_advice(path)
             case ("edges", name):
                 found = await self._zk.get(path, self._on_event)
                 self._keep("edge", path, name, found and found[0], self._edges, _edge)
@@ -173,6 +181,18 @@ class TreeReader:
             del members[gone]
         self.malformed.forget_below(path, listed)
         return {f"{path}/{name}" for name in listed - members.keys()}
+
+    async def _read_advice(self, path: str) -> None:
+        found = await self._zk.get(path, self._on_event)
+        self.is_fabric_missing |= found is None
+        data = b"" if found is None else found[0]
+        try:
+            self._advice = decode_advice(data, path) if data else Advice()
+        except RecordError as error:
+            # What was advised before goes on: that it cannot be read is no advice.
+            self.malformed.report("advice", path, error)
+        else:
+            self.malformed.forget(path)
 
     def _keep(
         self,

@@ -16,6 +16,8 @@ from typing import Any, NoReturn, TypeVar
 
 from gateway.errors import RecordError
 from gateway.model import (
+    Advice,
+    Advised,
     Announcement,
     Assignment,
     Direction,
@@ -163,6 +165,35 @@ def decode_announcement(data: bytes, path: str) -> Announcement:
     return _decode(data, path, "announcement", build)
 
 
+def encode_advice(advice: Advice) -> bytes:
+    return _encode(
+        {
+            "advised": [
+                {
+                    "topic": each.topic,
+                    "express": each.express,
+                    "avoid": each.avoid,
+                    "since_s": each.since_s,
+                    "text": each.text,
+                    "evidence": dict(each.evidence),
+                }
+                for each in advice.entries
+            ]
+        }
+    )
+
+
+def decode_advice(data: bytes, path: str) -> Advice:
+    return _decode(
+        data,
+        path,
+        "advice",
+        lambda raw: Advice(
+            tuple(_advised(_object(entry, "advised")) for entry in _list(raw, "advised"))
+        ),
+    )
+
+
 def encode_candidate(candidate: str) -> bytes:
     return _encode({"candidate": candidate})
 
@@ -219,6 +250,20 @@ def _profile(raw: Mapping[str, Any]) -> tuple[Profile, tuple[str, ...]]:
         writer=_optional_text(raw, "writer"),
     )
     return profile, tuple(_is_text(guid, "endpoint") for guid in _list(raw, "endpoints"))
+
+
+def _advised(raw: Mapping[str, Any]) -> Advised:
+    express, avoid = raw.get("express"), _optional_text(raw, "avoid")
+    if (express is None) == (avoid is None):
+        raise ValueError("of express and avoid just one must be set")
+    return Advised(
+        topic=_text(raw, "topic"),
+        express=None if express is None else _boolean(raw, "express"),
+        avoid=avoid,
+        since_s=_integer(raw, "since_s", 0),
+        text=_text(raw, "text", ""),
+        evidence=_object(raw.get("evidence", {}), "evidence"),
+    )
 
 
 def _load(raw: Mapping[str, Any]) -> RouterLoad:

@@ -25,6 +25,7 @@ class Cause(StrEnum):
     STANDBY_LEFT = "standby left"
     STANDBY_DRAINS = "standby drains"
     REBALANCING = "rebalancing"
+    ADVICE = "advice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class _Layout:
     routers: dict[str, RouterInfo]
     """The routers that may be given topics."""
     cost: Cost
+    avoided: dict[str, str] = field(default_factory=dict)
+    """By topic the router that is not to be given it."""
     primaries: dict[str, str] = field(default_factory=dict)
     load: dict[str, float] = field(default_factory=dict)
     """Cost of the topics for which a router is primary."""
@@ -99,7 +102,10 @@ class _Layout:
         return self.load.get(router, 0.0) + self.cost(topic, router)
 
     def best_primary(self, topic: str) -> str:
-        return min(self.routers, key=lambda r: (self.load_with(topic, r), self.count.get(r, 0), r))
+        return min(
+            (r for r in self.routers if r != self.avoided.get(topic)),
+            key=lambda r: (self.load_with(topic, r), self.count.get(r, 0), r),
+        )
 
     def best_standby(self, topic: str) -> str | None:
         """Elsewhere than the primary if it can be: what takes one zone down spares another. Then
@@ -132,12 +138,16 @@ def plan_assignments(
     usable = usable_routers(view)
     if not usable:
         return AssignmentPlan(unserved=tuple(topics))
-    layout = _Layout(usable, strategy.costs(view, rates))
+    # Where there is no other router there is no choice.
+    avoided = view.advice.avoided() if len(usable) > 1 else {}
+    layout = _Layout(usable, strategy.costs(view, rates), avoided)
     why: dict[str, Cause] = {}
 
     homeless = []
     for name, topic in topics.items():
-        heir = _heir(topic.assignment, usable)
+        heir = _heir(topic.assignment, usable, avoided.get(name))
+        if topic.assignment is not None and topic.assignment.primary == avoided.get(name):
+            why[name] = Cause.ADVICE
         if heir is None:
             homeless.append(name)
         else:
@@ -185,11 +195,13 @@ def plan_deletions(unused: Mapping[str, float], now_s: float, grace_s: float) ->
     return tuple(sorted(name for name, since_s in unused.items() if now_s - since_s >= grace_s))
 
 
-def _heir(before: Assignment | None, usable: dict[str, RouterInfo]) -> str | None:
+def _heir(
+    before: Assignment | None, usable: dict[str, RouterInfo], avoided: str | None
+) -> str | None:
     """Who carries the topic on without anything being placed anew: the primary, else the standby,
     to which edges hold links already."""
     for router in (before.primary, before.standby) if before is not None else ():
-        if router in usable:
+        if router in usable and router != avoided:
             return router
     return None
 
@@ -263,6 +275,8 @@ def _best_move(
         standby = before.standby if before is not None else None
         for target in dict.fromkeys((standby, layout.best_primary(name))):
             if target is None or target == hot or target not in layout.routers:
+                continue
+            if target == layout.avoided.get(name):
                 continue
             peak = max(rest, layout.load_with(name, target))
             # Sums of floats differ by the order of their terms: that is no gain.

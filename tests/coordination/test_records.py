@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from gateway.coordination.records import (
     MOST_GUIDS,
+    decode_advice,
     decode_announcement,
     decode_assignment,
     decode_candidate,
     decode_edge,
     decode_router,
     digest,
+    encode_advice,
     encode_announcement,
     encode_assignment,
     encode_candidate,
@@ -28,6 +30,8 @@ from gateway.coordination.records import (
 )
 from gateway.errors import RecordError
 from gateway.model import (
+    Advice,
+    Advised,
     Announcement,
     Assignment,
     Direction,
@@ -91,6 +95,7 @@ DECODERS: list[Callable[[bytes, str], Any]] = [
     decode_assignment,
     decode_announcement,
     decode_candidate,
+    decode_advice,
 ]
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | text,
@@ -121,6 +126,12 @@ def test_announcements_round_trip(announcement: Announcement) -> None:
 
 def test_candidates_round_trip() -> None:
     assert decode_candidate(encode_candidate("r1"), "/p") == "r1"
+
+
+@given(st.lists(st.builds(Advised, text, st.booleans()) | st.builds(Advised, text, avoid=text)))
+def test_advice_round_trips(entries: list[Advised]) -> None:
+    advice = Advice(tuple(entries))
+    assert decode_advice(encode_advice(advice), "/p") == advice
 
 
 def test_a_record_is_readable_and_stable() -> None:
@@ -173,6 +184,7 @@ RECORDS = [
         )
     ),
     encode_candidate("r1"),
+    encode_advice(Advice((Advised("t", express=True, since_s=1, text="why", evidence={"n": 1}),))),
 ]
 
 

@@ -8,6 +8,7 @@ import logging
 
 import pytest
 
+from gateway.coordination import advice
 from gateway.coordination.embedded import EmbeddedZooKeeper
 from gateway.coordination.nodes import Create, Delete, Operation
 from gateway.coordination.paths import FabricPaths
@@ -15,7 +16,7 @@ from gateway.coordination.records import encode_assignment, encode_router
 from gateway.coordination.view import FabricWatcher
 from gateway.coordination.zookeeper import ZooKeeper
 from gateway.errors import CoordinationLost
-from gateway.model import Assignment, Direction, FabricView, RouterInfo, RouterLoad
+from gateway.model import Advice, Advised, Assignment, Direction, FabricView, RouterInfo, RouterLoad
 from tests.coordination.parts import (
     announced,
     announcement,
@@ -87,6 +88,15 @@ def test_everything_appears_changes_and_goes(zookeeper: EmbeddedZooKeeper, fabri
                 await zk.set(paths.topic("rt/x"), encode_assignment(given))
                 await eventually(lambda: watcher.view.topics["rt/x"].assignment == given)
                 assert watcher.view.topics["rt/x"].version == 1
+
+                advised = Advice((Advised("rt/x", avoid="r1"),))
+                kept, version = await advice.read(zk)
+                assert kept == Advice()
+                assert await advice.write(zk, advised, version)
+                assert not await advice.write(zk, Advice(), version), "it changed meanwhile"
+                await eventually(lambda: watcher.view.advice == advised)
+                await zk.delete(paths.advice)
+                await eventually(lambda: watcher.view.advice == Advice())
 
                 # A replaced edge is another edge.
                 await zk.transaction(

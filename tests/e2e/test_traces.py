@@ -110,11 +110,11 @@ def test_rows_tell_the_way_and_are_analysed(fabric: Fabric, traces: Path, tmp_pa
     out = tmp_path / "out"
     analyse(traces, out)
     told = {
-        (row["topic"], row["path"]): row for row in pq.read_table(out / "tables/paths").to_pylist()
+        (row["topic"], row["path"]): row for row in pq.read_table(out / "paths").to_pylist()
     }
     assert told[BOTH, "express"]["wins"] > 0.9 * len(twice)
     assert told[BOTH, "routed"]["wins"] < 0.1 * len(twice)
-    outcomes = {row["topic"]: row for row in pq.read_table(out / "tables/outcomes").to_pylist()}
+    outcomes = {row["topic"]: row for row in pq.read_table(out / "outcomes").to_pylist()}
     assert outcomes[PLAIN]["sampled"] == COUNT
     assert outcomes[LATE]["misses"] == len(late)
     assert [row["suspect"] for row in outcomes.values()] == [0, 0, 0]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.model import Assignment, FabricView, TopicView
+from gateway.model import Advice, Advised, Assignment, FabricView, TopicView
 from gateway.plan.assignment import (
     AssignmentPlan,
     Cause,
@@ -58,6 +58,21 @@ def assigned(name: str, primary: str, standby: str | None) -> TopicView:
 def test_no_router_leaves_used_topics_unserved_and_says_so() -> None:
     view = fabric([], [assigned("t1", "r1", "r2"), topic("t2"), TopicView("unused")])
     assert plan(view) == AssignmentPlan(unserved=("t1", "t2"))
+
+
+def test_an_advised_topic_leaves_its_router_for_the_standby_and_comes_back_when_told() -> None:
+    advice = Advice((Advised("t1", avoid="r1"), Advised("new", avoid="r2")))
+    topics = [assigned("t1", "r1", "r2"), assigned("t2", "r1", "r2"), topic("new")]
+    view = replace(fabric([router("r1"), router("r2")], topics), advice=advice)
+    made = {change.topic: change for change in plan(view).changes}
+    assert made.keys() == {"t1", "new"}
+    assert (made["t1"].after, made["t1"].why) == (Assignment("r2", "r1", 7), Cause.ADVICE)
+    assert (made["new"].after.primary, made["new"].why) == ("r1", Cause.NEW_TOPIC)
+    after = applied(view, plan(view))
+    assert plan(after, rebalancing=UNBOUNDED).changes == ()
+    # Of one router there is no choice.
+    alone = plan(replace(after, routers={"r1": router("r1")}))
+    assert {change.after.primary for change in alone.changes} == {"r1"}
 
 
 def test_one_router_is_primary_without_standby() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
+from gateway.config import Advice
 from gateway.coordination.election import Election, Leadership
 from gateway.coordination.embedded import EmbeddedZooKeeper
 from gateway.coordination.view import FabricWatcher
@@ -17,6 +20,7 @@ from gateway.model import Assignment
 from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.assignment import Rebalancing
 from gateway.plan.strategies import LeastTopics
+from routing_broker.adviser import Adviser
 from routing_broker.leader import Leader, Patience
 from tests.routing.members import (
     QUICK,
@@ -266,5 +270,52 @@ def test_an_assignment_nobody_can_read_is_written_anew(
             found_now: Assignment | None = await assignment_of(zk, "t")
             assert found_now is not None
             assert found_now.primary == "r1"
+
+    asyncio.run(scenario())
+
+
+def test_the_leader_applies_what_is_recommended_by_itself(
+    zookeeper: EmbeddedZooKeeper, fabric: str, tmp_path: Path
+) -> None:
+    """And moves topics off a router that is to be relieved."""
+    file = tmp_path / "recommendations.json"
+    settings = Advice(mode="auto", file=str(file), most_changes=1, interval_s=0.05)
+
+    async def scenario() -> None:
+        async with (
+            session(zookeeper.address, fabric) as zk,
+            session(zookeeper.address, fabric) as edge,
+        ):
+            for router in ("r1", "r2"):
+                await register(zk, router)
+            election = Election(zk, zk.paths, "r1")
+            watcher = FabricWatcher(zk, zk.paths)
+            leader = Leader(
+                zk,
+                election,
+                watcher,
+                strategy=LeastTopics(),
+                rebalancing=Rebalancing(),
+                metrics=BrokerMetrics("router", "0", fabric=fabric, broker="r1"),
+                patience=QUICK,
+                adviser=Adviser(zk, settings, fabric),
+            )
+            async with running(election.run(), watcher.run(), leader.run()):
+                await use(edge, "slow")
+                before = (await wait_assigned(edge, ["slow"]))["slow"].primary
+                kinds: list[dict[str, object]] = [
+                    {"kind": "relieve", "router": before, "topics": ["slow"]},
+                    {"kind": "promote", "topic": "late"},
+                    {"kind": "demote", "topic": "late"},
+                ]
+                found = [{"fabric": fabric, "text": "why", "evidence": {}} | each for each in kinds]
+                file.write_text(json.dumps({"version": 1, "recommendations": found}))
+
+                def primary() -> str | None:
+                    assignment = watcher.view.topics["slow"].assignment
+                    return None if assignment is None else assignment.primary
+
+                await until(lambda: primary() not in (None, before))
+                await until(lambda: watcher.view.advice.express() == {"late": True})
 
     asyncio.run(scenario())
