@@ -31,9 +31,9 @@ _UP = """\
 ## `up` files
 
 `ddswan up FILE` reads one file for all brokers of one machine (`ddswan config schema --of up`):
-`fabric`, `zookeeper`, `log`, `metrics`, `stream`, `ingress`, `trace` and `advice` as above apply to all of
-them; `routers` and `edges` are lists of the groups `router` and `edge` above. `zookeeper` knows two
-settings more:
+`fabric`, `zookeeper`, `log`, `metrics`, `stream`, `ingress`, `trace` and `advice` as above apply
+to all of them; `routers` and `edges` are lists of the groups `router` and `edge` above. `zookeeper`
+knows two settings more:
 """
 
 
