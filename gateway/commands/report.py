@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from gateway.commands.edge_report import ExpressLinkReport
 from gateway.model import Announcement, FabricView, RouterInfo, TopicView
 from gateway.plan.matching import cross_lan_pairs
 
@@ -83,6 +84,8 @@ class Report:
     topics: tuple[TopicReport, ...]
     unreadable_records: dict[str, int] = field(default_factory=dict)
     """Records of the tree that cannot be understood, by kind."""
+    express_links: tuple[ExpressLinkReport, ...] = ()
+    """Direct links, as edges that could be asked tell of them."""
 
     def to_json(self) -> dict[str, Any]:
         return {"version": REPORT_VERSION, **asdict(self)}
@@ -197,18 +200,32 @@ def format_report(report: Report) -> str:
         ("topic", "state", "publishers", "subscribers", "primary", "standby"),
         [
             (
-                _printable(topic.topic),
+                printable(topic.topic),
                 topic.state.value,
-                _by_lan(topic.publishers),
-                _by_lan(topic.subscribers),
+                counts_by_lan(topic.publishers),
+                counts_by_lan(topic.subscribers),
                 topic.primary or "-",
                 topic.standby or "-",
             )
             for topic in report.topics
         ],
     )
+    if report.express_links:
+        lines += _table(
+            "EXPRESS LINKS",
+            ("between", "and", "state", "round trip", "problem"),
+            [
+                (
+                    *link.edges,
+                    "up" if link.is_up else "down",
+                    "-" if link.rtt_ms is None else f"{link.rtt_ms:.1f} ms",
+                    link.problem or "-",
+                )
+                for link in report.express_links
+            ],
+        )
     problems = [
-        f"  {_printable(topic.topic)}: {problem.from_lan} to {problem.to_lan}: {reason}"
+        f"  {printable(topic.topic)}: {problem.from_lan} to {problem.to_lan}: {reason}"
         for topic in report.topics
         for problem in topic.problems
         for reason in problem.explanation
@@ -233,20 +250,23 @@ def _rate(bytes_per_s: float) -> str:
     return f"{bytes_per_s:.0f} B/s"
 
 
-def _by_lan(counts: Mapping[str, int]) -> str:
+def counts_by_lan(counts: Mapping[str, int]) -> str:
     return " ".join(f"{lan}:{count}" for lan, count in counts.items()) or "-"
 
 
-def _printable(topic: str) -> str:
+def printable(topic: str) -> str:
     """Topic names come from the network: nothing that could steer a terminal gets through."""
     return topic if topic and topic.isprintable() else repr(topic)
 
 
 def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    if not rows:
-        return ["", title, "  none"]
+    return ["", title, *(table(header, rows) if rows else ["  none"])]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Its lines, the columns aligned."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    lines = ["", title]
+    lines = []
     for row in (header, *rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         lines.append(f"  {'  '.join(cells)}".rstrip())

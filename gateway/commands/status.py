@@ -1,5 +1,5 @@
-"""`ddswan status`: reads the tree once and prints it. Called by the command line; what is said
-about it is decided in report.py.
+"""`ddswan status`: reads the tree once, asks edges what only they know, and prints it. Called by
+the command line; what is said is decided in report.py and topic_status.py.
 """
 
 from __future__ import annotations
@@ -7,13 +7,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 
 from gateway.command import add_setting
+from gateway.commands.ask import ask
+from gateway.commands.edge_report import express_links
 from gateway.commands.report import Report, format_report, make_report
+from gateway.commands.topic_status import TopicStatus, format_topic, make_topic_status
 from gateway.config import Config
 from gateway.coordination.election import read_leader
 from gateway.coordination.view import FabricWatcher
 from gateway.coordination.zookeeper import ZooKeeper
+from gateway.model import EdgeInfo, FabricView
 from gateway.observe.logs import set_up_logging
 
 _PATIENCE_S = 5.0
@@ -25,18 +31,47 @@ class StatusCommand:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_setting(parser, "--zookeeper", "zookeeper.hosts", "H:P[,H:P]")
+        parser.add_argument(
+            "--topic",
+            metavar="T",
+            help="show one topic: who has it, who carries it, and for each edge that publishes it "
+            "deadline, mode, the path taken and why, and what is known of the paths",
+        )
         parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
     def run(self, config: Config, args: argparse.Namespace) -> int:
         if config.log.level == "info":  # the report is the message; how it was got is not
             set_up_logging("warning", config.log.format)
+        if args.topic is not None:
+            topic = asyncio.run(_read_topic(config, args.topic))
+            print(json.dumps(topic.to_json(), indent=2) if args.json else format_topic(topic))
+            return 0
         report = asyncio.run(read_report(config))
         print(json.dumps(report.to_json(), indent=2) if args.json else format_report(report))
         return 0
 
 
 async def read_report(config: Config) -> Report:
-    """Reads the fabric; raises CoordinationError when ZooKeeper does not answer."""
+    """Reads the fabric and asks its edges; raises CoordinationError when ZooKeeper does not
+    answer."""
+    view, report = await _read_tree(config)
+    links = express_links((await ask(_with_metrics(view.edges.values()))).statuses)
+    return replace(report, express_links=links)
+
+
+async def _read_topic(config: Config, topic: str) -> TopicStatus:
+    """Asks the edges that publish it only."""
+    view, report = await _read_tree(config)
+    pubs = view.topics[topic].pubs if topic in view.topics else ()
+    senders = {pub.edge: view.edges[pub.edge] for pub in pubs if pub.edge in view.edges}
+    return make_topic_status(report, topic, *await ask(senders.values()))
+
+
+def _with_metrics(edges: Iterable[EdgeInfo]) -> list[EdgeInfo]:
+    return [edge for edge in edges if edge.metrics is not None]
+
+
+async def _read_tree(config: Config) -> tuple[FabricView, Report]:
     zk = ZooKeeper(
         ",".join(config.zookeeper.hosts),
         config.fabric,
@@ -48,7 +83,7 @@ async def read_report(config: Config) -> Report:
         watcher.follow(None)
         view = await watcher.refresh()
         leader = await read_leader(zk, zk.paths)
-        return make_report(config.fabric, view, leader and leader[0], watcher.malformed)
+        return view, make_report(config.fabric, view, leader and leader[0], watcher.malformed)
     finally:
         await zk.stop()
 

@@ -180,7 +180,11 @@ def test_status_of_an_empty_fabric(zookeeper: EmbeddedZooKeeper, fabric: str) ->
         "edges": [],
         "topics": [],
         "unreadable_records": {},
+        "express_links": [],
     }
+    unknown = _ddswan(*arguments, "--topic", "no/such")
+    assert unknown.returncode == 1
+    assert _is_one_line(unknown.stderr, "has no topic no/such"), unknown.stderr
 
 
 @pytest.mark.dds
