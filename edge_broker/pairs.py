@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edge_broker.links import Links, Way
-from gateway.plan.clock_offset import ClockOffset
+from gateway.plan.clock_offset import ClockOffset, OffsetEstimate
 from gateway.plan.path_quality import PathQuality
 from gateway.tunnel import messages
 from gateway.tunnel.express_link import ExpressLink
@@ -25,6 +25,9 @@ _FIRST_PROBES_S = 0.1
 _IDLE_AFTER_S = 30.0
 """A pair no deadline topic has used for so long is forgotten."""
 _RATE_SHARE = 0.1
+_CORRECTED_NS = 100_000
+"""Delays seen so far are corrected when the clocks turn out to differ by so much from what was
+thought; less is below what a choice could depend on."""
 
 
 class Path:
@@ -88,6 +91,8 @@ class Pair:
         self.used_s = 0.0
         self.batches = 0
         """Sent since the last tick."""
+        self._estimate: tuple[int, OffsetEstimate] | None = None
+        """What the delays of the paths are corrected by, and since when."""
         self.batches_per_s = 0.0
         self._heard_ping: tuple[int, int, int] | None = None
 
@@ -97,6 +102,28 @@ class Pair:
         if path is None:
             path = self.paths[way.via] = Path(way.name)
         return path
+
+    def estimate(self, now_ns: int) -> OffsetEstimate | None:
+        """How far the clocks are apart. What is known of the paths is corrected when that turns out
+        to be something else: the first answers over a path that stalls say little."""
+        estimate = self.clock.estimate(now_ns)
+        if estimate is None:
+            return None
+        before, self._estimate = self._estimate, (now_ns, estimate)
+        if before is None:
+            return estimate
+        then_ns, known = before
+        drifted_ns = estimate.drift_ppm * 1e-6 * (now_ns - then_ns)
+        wrong_ns = known.offset_ns + drifted_ns - estimate.offset_ns
+        if estimate.steps != known.steps:
+            for path in self.paths.values():
+                path.quality.note_clock_step()
+        elif abs(wrong_ns) >= _CORRECTED_NS:
+            for path in self.paths.values():
+                path.quality.correct_clock(wrong_ns / 1e9)
+        else:
+            self._estimate = before
+        return estimate
 
     def heed_ping(self, ping: tuple[int, int, int] | None) -> None:
         """The last ping of the direct link. While samples flow over it nothing else asks for the
@@ -147,7 +174,7 @@ class Pairs:
         if path is None:
             return
         path.confirm_probe(message.sent_ns)
-        estimate = pair.clock.estimate(now_ns)
+        estimate = pair.estimate(now_ns)
         if estimate is not None:
             delay_ns = message.seen_ns - message.sent_ns - estimate.offset_ns
             path.quality.observe(delay_ns / 1e9, now_s)
@@ -159,7 +186,7 @@ class Pairs:
             return
         now_ns, now_s = time.time_ns(), self._clock()
         path.confirm(message.newest_ns, message.total, now_ns, now_s)
-        estimate = pair.clock.estimate(now_ns)
+        estimate = pair.estimate(now_ns)
         if estimate is not None:
             for delay_us in message.delays_us:
                 path.quality.observe((delay_us * 1000 - estimate.offset_ns) / 1e9, now_s)

@@ -133,6 +133,18 @@ class DelayHistory:
         """What follows may have another level; how the path behaves is still remembered."""
         self._window.clear()
         self._sorted.clear()
+        self._fastest_s = self._fastest_before_s = inf
+
+    def shift(self, by_s: float) -> None:
+        """All delays so far were in fact so much longer: the clocks were compared wrongly. Excesses
+        are what they were."""
+        if self.level_s is not None:
+            self.level_s += by_s
+        self.last_delay_s += by_s
+        self._window = deque((at_s, delay_s + by_s) for at_s, delay_s in self._window)
+        self._sorted = [delay_s + by_s for delay_s in self._sorted]
+        self._fastest_s += by_s
+        self._fastest_before_s += by_s
 
     def _slide(self, delay_s: float, now_s: float) -> None:
         window, ordered = self._window, self._sorted

@@ -97,6 +97,15 @@ class PathQuality:
             self._delays.restart()
             self._confirmations.restart()
 
+    def correct_clock(self, by_s: float) -> None:
+        """The clocks are known better now: all delays so far were so much longer."""
+        self._delays.shift(by_s)
+
+    def note_clock_step(self) -> None:
+        """A clock stepped: delays from before say nothing of the level of those that follow."""
+        self.version += 1
+        self._delays.restart()
+
     # ------------------------------------------------------------ telling
 
     @property

@@ -54,6 +54,25 @@ def test_the_share_of_late_delays_is_learned() -> None:
     assert quality.miss_probability(0.5, now_s) < 0.001
 
 
+def test_delays_taken_with_a_wrong_clock_are_corrected() -> None:
+    random = Random(2)
+    delays = [0.03 + 0.2 * (random.random() < 0.05) for _ in range(3000)]
+    right, now_s = fed(delays)
+    wrong, _ = fed([delay_s - 0.5 for delay_s in delays])
+    wrong.correct_clock(0.5)
+    assert wrong.level_s == pytest.approx(right.level_s)
+    for budget_s in (0.01, 0.04, 0.3):
+        assert wrong.miss_probability(budget_s, now_s) == pytest.approx(
+            right.miss_probability(budget_s, now_s)
+        )
+
+
+def test_what_is_too_far_is_no_rescue_however_little_is_known() -> None:
+    quality, now_s = fed([0.28] * 10)
+    assert quality.rescue_probability(0.1, now_s) == 0.0
+    assert quality.rescue_probability(0.27, now_s) > 0.01
+
+
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(
     st.floats(0.001, 0.5),
@@ -196,7 +215,7 @@ def test_the_summary_says_what_is_known() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["observe", "confirm", "loss", "down", "up", "wait"]),
+            st.sampled_from(["observe", "confirm", "loss", "down", "up", "clock", "step", "wait"]),
             st.floats(-1.0, 100.0) | st.just(inf),
         ),
         max_size=60,
@@ -218,6 +237,10 @@ def test_whatever_is_observed_the_answers_are_probabilities(
             quality.mark_down(now_s)
         elif kind == "up":
             quality.mark_up(now_s)
+        elif kind == "clock":
+            quality.correct_clock(min(1.0, value))
+        elif kind == "step":
+            quality.note_clock_step()
         else:
             now_s += min(100.0, abs(value))
         for answer in (
