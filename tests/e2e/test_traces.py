@@ -109,9 +109,7 @@ def test_rows_tell_the_way_and_are_analysed(fabric: Fabric, traces: Path, tmp_pa
 
     out = tmp_path / "out"
     analyse(traces, out)
-    told = {
-        (row["topic"], row["path"]): row for row in pq.read_table(out / "paths").to_pylist()
-    }
+    told = {(row["topic"], row["path"]): row for row in pq.read_table(out / "paths").to_pylist()}
     assert told[BOTH, "express"]["wins"] > 0.9 * len(twice)
     assert told[BOTH, "routed"]["wins"] < 0.1 * len(twice)
     outcomes = {row["topic"]: row for row in pq.read_table(out / "outcomes").to_pylist()}
