@@ -44,10 +44,14 @@ class _Selector(selectors.DefaultSelector):
         self.is_looking = True
         self._baton.give()
         try:
-            return super().select(timeout)
+            found = super().select(timeout)
         finally:
             self._baton.take()
             self.is_looking = False
+        # Others had the loop's turn meanwhile and may have closed what has news. What is merely
+        # watched for something else now is found again next time.
+        watched = self.get_map()
+        return [each for each in found if watched.get(each[0].fd) is each[0]]
 
 
 class _Turn:
