@@ -9,13 +9,11 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from gateway.commands.broker_page import PageError, fetch_page
 from gateway.commands.edge_report import EdgeStatus
-from gateway.config import split_address
 from gateway.model import EdgeInfo
 
-_PATIENCE_S = 2.0
 _AT_ONCE = 64
-_MOST_BYTES = 64 * 1024 * 1024
 
 
 class Answers(NamedTuple):
@@ -43,18 +41,12 @@ async def _ask(edge: EdgeInfo, slots: asyncio.Semaphore) -> EdgeStatus | str:
     if edge.metrics is None:
         return "it has no metrics port: set edge.metrics_port"
     try:
-        host, port = split_address(edge.metrics)
-        async with slots, asyncio.timeout(_PATIENCE_S):
-            answer = await _get(host, port)
-    except TimeoutError:
-        return f"no answer at {edge.metrics} within {_PATIENCE_S:g} s: ask from where it is reached"
-    except (OSError, ValueError) as error:
-        return f"no answer at {edge.metrics}: {error}"
-    head, _, body = answer.partition(b"\r\n\r\n")
-    if head.split(b" ")[1:2] != [b"200"]:
-        return f"{edge.metrics} answers {head[:80]!r}"
+        async with slots:
+            page = await fetch_page(edge.metrics, "/status")
+    except PageError as error:
+        return str(error)
     try:
-        status = json.loads(body)
+        status = json.loads(page.body)
     except ValueError:
         return f"{edge.metrics} answers something else than JSON"
     if not isinstance(status, dict) or status.get("edge") != edge.edge:
@@ -62,15 +54,3 @@ async def _ask(edge: EdgeInfo, slots: asyncio.Semaphore) -> EdgeStatus | str:
     if not {"lan", "express", "pairs", "outflows"} <= status.keys():
         return "it runs another version"
     return status
-
-
-async def _get(host: str, port: int) -> bytes:
-    reader, writer = await asyncio.open_connection(host, port)
-    try:
-        writer.write(f"GET /status HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
-        answer = b""
-        while len(answer) < _MOST_BYTES and (more := await reader.read(1 << 20)):
-            answer += more
-        return answer
-    finally:
-        writer.close()

@@ -1,5 +1,6 @@
-"""`ddswan status`: reads the tree once, asks edges what only they know, and prints it. Called by
-the command line; what is said is decided in report.py and topic_status.py.
+"""`ddswan status`: on a terminal the live view (live.py), otherwise reads the tree once, asks edges
+what only they know, and prints it. Called by the command line; what is said is decided in report.py
+and topic_status.py.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 from gateway.command import add_setting
 from gateway.commands.ask import ask
 from gateway.commands.edge_report import express_links
+from gateway.commands.live import can_be_live, watch
 from gateway.commands.report import Report, format_report, make_report
 from gateway.commands.topic_status import TopicStatus, format_topic, make_topic_status
 from gateway.config import Config
@@ -32,20 +34,32 @@ class StatusCommand:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_setting(parser, "--zookeeper", "zookeeper.hosts", "H:P[,H:P]")
         parser.add_argument(
+            "--once",
+            action="store_true",
+            help="print tables of what is in ZooKeeper and end, as it does when the output is no "
+            "terminal; otherwise the routes and what they carry are shown live until you press q "
+            "(? explains the keys)",
+        )
+        parser.add_argument(
             "--topic",
             metavar="T",
             help="show one topic: who has it, who carries it, and for each edge that publishes it "
             "deadline, mode, the path taken and why, and what is known of the paths",
         )
-        parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+        parser.add_argument(
+            "--json", action="store_true", help="print the same once, as JSON (docs/status.md)"
+        )
 
     def run(self, config: Config, args: argparse.Namespace) -> int:
-        if config.log.level == "info":  # the report is the message; how it was got is not
-            set_up_logging("warning", config.log.format)
+        # The report is the message; how it was got is not.
+        log_level = "warning" if config.log.level == "info" else config.log.level
+        set_up_logging(log_level, config.log.format)
         if args.topic is not None:
             topic = asyncio.run(_read_topic(config, args.topic))
             print(json.dumps(topic.to_json(), indent=2) if args.json else format_topic(topic))
             return 0
+        if not (args.once or args.json) and can_be_live():
+            return watch(config, log_level)
         report = asyncio.run(read_report(config))
         print(json.dumps(report.to_json(), indent=2) if args.json else format_report(report))
         return 0

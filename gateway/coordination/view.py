@@ -27,9 +27,19 @@ delay the samples of the same process."""
 class FabricWatcher:
     """Follows one fabric. While ZooKeeper is away the last view stays."""
 
-    def __init__(self, zk: ZooKeeper, paths: FabricPaths, *, full_pass_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        zk: ZooKeeper,
+        paths: FabricPaths,
+        *,
+        full_pass_s: float = 10.0,
+        makes_fabric: bool = True,
+    ) -> None:
+        """`makes_fabric`: whether `run` makes the fabric's directories when they are missing, to
+        learn at once what comes; who only looks on leaves no trace, and learns it later."""
         self._zk = zk
         self._paths = paths
+        self._makes_fabric = makes_fabric
         self._sweep_s = full_pass_s / _SWEEP_SLICES
         self._slice = 0
         self._reader = TreeReader(zk, paths, self._mark)
@@ -114,7 +124,7 @@ class FabricWatcher:
     async def _pass(self) -> None:
         try:
             await self._read_dirty()
-            if self._reader.is_fabric_missing:
+            if self._reader.is_fabric_missing and self._makes_fabric:
                 await self._make_fabric()
         except CoordinationLost:
             return  # what was dirty still is; the connection's return wakes the task
