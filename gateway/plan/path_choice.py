@@ -32,6 +32,9 @@ FASTER_LEAST_S = 0.002
 HEDGED_SHARE_MOST = 0.2
 """A first copy that is late more often than this is not worth waiting for."""
 HEDGE_KNOWN_LEAST = 50.0
+BRIDGED_S = 1.0
+"""Copies bridge a stall that is no longer than this: most are over sooner than a path that was left
+could be returned to."""
 _BUDGET_TOLERANCE = 0.05
 _ERROR_STEPS = (-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -72,9 +75,19 @@ class _Outlook:
     """One path and this budget, for each clock error considered."""
 
     quality: PathQuality
+    usually_late: tuple[float, ...]
+    """As if it did not stall, unless it does so for long: what speaks for keeping to it."""
     late: tuple[float, ...]
     rescue: tuple[float, ...]
     is_stalled: bool
+
+    @property
+    def as_usual(self) -> _Outlook:
+        """Were it not for a short stall."""
+        if not self.is_stalled:
+            return self
+        usual = self.usually_late
+        return _Outlook(self.quality, usual, usual, self.rescue, is_stalled=False)
 
 
 class PathChooser:
@@ -185,7 +198,8 @@ class PathChooser:
         use is kept while it is as good, or the better one has not proven faster for long."""
         risks = {
             each.quality.name: max(
-                _risk([each], [other for other in outlooks if other is not each]), self.target
+                _risk([each.as_usual], [other for other in outlooks if other is not each]),
+                self.target,
             )
             for each in outlooks
         }
@@ -289,11 +303,13 @@ def _look(
 ) -> _Outlook:
     is_stalled = outstanding_s > quality.overdue_s
     rescue = tuple([quality.rescue_probability(each, now_s) for each in budgets_s])
-    if is_stalled:
-        late = (1.0,) * len(budgets_s)
+    certainly = (1.0,) * len(budgets_s)
+    if outstanding_s > quality.overdue_s + BRIDGED_S:
+        usually_late = certainly
     else:
-        late = tuple([quality.miss_probability(each, now_s) for each in budgets_s])
-    return _Outlook(quality, late, rescue, is_stalled)
+        usually_late = tuple([quality.miss_probability(each, now_s) for each in budgets_s])
+    late = certainly if is_stalled else usually_late
+    return _Outlook(quality, usually_late, late, rescue, is_stalled)
 
 
 def _risk(taken: list[_Outlook], left: list[_Outlook]) -> float:
