@@ -70,6 +70,7 @@ class Links:
         self._was_up: set[str] = set()
         self._view = FabricView()
         self._closing: set[asyncio.Task[None]] = set()
+        self._shown_express: set[str] = set()
         self._express = ExpressLinks(
             hello,
             listen=express_listen,
@@ -206,12 +207,7 @@ class Links:
 
     def observe(self) -> None:
         """Writes what is known of the links into the metrics."""
-        for row in self._express.summary():
-            self._metrics.link_up.labels(peer=row["edge"]).set(row["up"])
-            if row["up"]:
-                self._metrics.queue_bytes.labels(peer=row["edge"]).set(row["queued_bytes"])
-                if row["rtt_ms"] is not None:
-                    self._metrics.link_rtt.labels(peer=row["edge"]).set(row["rtt_ms"] / 1e3)
+        self._observe_express()
         for router, link in self._links.items():
             self._metrics.link_up.labels(peer=router).set(link.is_up)
             self._metrics.queue_bytes.labels(peer=router).set(link.queued_bytes)
@@ -223,6 +219,22 @@ class Links:
                 self._metrics.link_clock_offset.labels(peer=router).set(offset_s)
                 error_s = max(0, received_ns - sent_ns) / 2e9
                 self._metrics.link_clock_error.labels(peer=router).set(error_s)
+
+    def _observe_express(self) -> None:
+        # Where nobody can be dialled there is no link, and that is no fault.
+        rows = [row for row in self._express.summary() if row["up"] or row["problem"]]
+        families = (self._metrics.link_up, self._metrics.queue_bytes, self._metrics.link_rtt)
+        for edge in self._shown_express - {row["edge"] for row in rows}:
+            for family in families:
+                with suppress(KeyError):
+                    family.remove(edge)
+        self._shown_express = {row["edge"] for row in rows}
+        for row in rows:
+            self._metrics.link_up.labels(peer=row["edge"]).set(row["up"])
+            if row["up"]:
+                self._metrics.queue_bytes.labels(peer=row["edge"]).set(row["queued_bytes"])
+                if row["rtt_ms"] is not None:
+                    self._metrics.link_rtt.labels(peer=row["edge"]).set(row["rtt_ms"] / 1e3)
 
     def peers(self) -> set[str]:
         """The brokers there are links to, up or not."""
