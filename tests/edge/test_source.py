@@ -116,13 +116,11 @@ def test_what_writers_that_left_have_written_comes_in_portions(
 ) -> None:
     """However much there is, it must not leave at once, past windows and full links."""
     name = f"source-{time.monotonic_ns()}"
-    writer: DataWriter[Any] | None = DataWriter(far, Topic(far, name, Plain), qos=WRITER)
+    writer: DataWriter[Any] = DataWriter(far, Topic(far, name, Plain), qos=WRITER)
     reader = Reader(near, name, 1000)
-    assert writer is not None
     until(lambda: native.matched_readers(writer._ref) == 1)
     write_all(writer, [10] * 500)
     native.delete(writer._ref)
-    writer = None
     source = reader.source
     until(lambda: not matched_writers(source.reader.ref))
     got: list[int] = []
