@@ -1,4 +1,6 @@
-"""One Spark session for all tests of the analysis: starting Java takes longer than any of them."""
+"""One Spark session for all tests of the analysis: starting Java takes longer than any of them.
+It ends with them: what comes after has better uses for its memory.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 """Compiles quickly and not well: what tests run is over before more would pay."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as environment:
         for name, value in QUICK_JAVA.items():

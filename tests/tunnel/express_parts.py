@@ -40,11 +40,12 @@ class _Selector(selectors.EpollSelector):
 def run(test: Callable[[threading.Lock], Coroutine[Any, Any, None]]) -> None:
     """Run a test with the turn of its loop and see that nothing outlives it."""
     turn = threading.Lock()
+    before = connections()
 
     async def supervised() -> None:
         await test(turn)
         await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
-        await until(lambda: not connections())
+        await until(lambda: not connections() - before)
         assert not [each for each in threading.enumerate() if each.name == "express-read"]
 
     with turn, asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_Selector(turn))) as r:

@@ -24,21 +24,22 @@ DEADLINE_S = 20.0
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     """Run a test and see that nothing outlives it."""
+    before = connections()
 
     async def supervised() -> None:
         await test
         # gRPC's own tasks and sockets end a moment after the call that ended them.
         await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
-        await until(lambda: not connections())
+        await until(lambda: not connections() - before)
 
     with asyncio.Runner(loop_factory=SharedLoop) as runner:
         runner.run(supervised())
 
 
-def connections() -> list[Any]:
+def connections() -> set[Any]:
     """TCP connections of this process, listening sockets included."""
     own = psutil.Process().net_connections("tcp")
-    return [each for each in own if each.status in ("ESTABLISHED", "LISTEN", "SYN_SENT")]
+    return {each for each in own if each.status in ("ESTABLISHED", "LISTEN", "SYN_SENT")}
 
 
 async def until(condition: Callable[[], Any], deadline_s: float = DEADLINE_S) -> None:
