@@ -63,6 +63,9 @@ class Answers:
         self._due.pop(inbound.key, None)
         if not inbound.is_reliable and now_s < inbound.acknowledged_s + _REFRESH_S:
             return
+        self._say(inbound, mirror, now_s)
+
+    def _say(self, inbound: Inbound, mirror: Mirror, now_s: float) -> None:
         inbound.unacknowledged_bytes = 0
         inbound.acknowledged_s = now_s
         cumulative, ranges = inbound.incoming.acknowledgement()
@@ -76,6 +79,19 @@ class Answers:
         """Acknowledges again what lacks something, and what has been idle for long."""
         if inbound.incoming.has_gap or now_s >= inbound.acknowledged_s + _REFRESH_S:
             self.acknowledge(inbound, mirror)
+
+    def on_links_changed(self) -> None:
+        """Says at once where each stream stands whose way back is a new one: during the
+        interruption its publisher's edge may have given this one up, and then refuses."""
+        now_s = self._clock()
+        for inbound, mirror in self._inbound.values():
+            link = self._links.path(mirror.key.topic, inbound.key.edge)
+            if link is None:
+                continue
+            way = (link, link.connects)
+            if way != inbound.answered_over:
+                inbound.answered_over = way
+                self._say(inbound, mirror, now_s)
 
     # ------------------------------------------------------------ others
 

@@ -260,6 +260,7 @@ class Edge:
 
     def _on_links_changed(self) -> None:
         self._ingress.on_links_changed()
+        self._egress.on_links_changed()
         self._reconciler.mark()
 
     def _on_drained(self) -> None:

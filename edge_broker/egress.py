@@ -193,6 +193,9 @@ class Egress:
     def on_probe(self, message: Probe, link: Link) -> None:
         self._arrivals.answer(message, link)
 
+    def on_links_changed(self) -> None:
+        self._answers.on_links_changed()
+
     def _resynchronise(self, inbound: Inbound, first: int) -> None:
         """An edge that was left behind is told where the stream is now; what lies between is
         lost to this LAN."""

@@ -59,6 +59,8 @@ class Inbound:
         self.unacknowledged_bytes = 0
         self.answer_link: Link | None = None
         """Where a deadline topic's batches came from last: its answers go back that way."""
+        self.answered_over: tuple[Link, int] | None = None
+        """The routed way back as it was when it changed last: a link and which of its lives."""
         self.acknowledged_s = 0.0
         """When it was acknowledged last."""
         self.duplicates_told = 0
