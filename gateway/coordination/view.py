@@ -48,11 +48,17 @@ class FabricWatcher:
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
         self._told = ""
+        self._is_read = False
         self._pass_lock = asyncio.Lock()
 
     @property
     def view(self) -> FabricView:
         return self._view
+
+    @property
+    def is_read(self) -> bool:
+        """Whether everything followed has been read once: what the view lacks is not there."""
+        return self._is_read
 
     @property
     def malformed(self) -> Counter[str]:
@@ -151,6 +157,7 @@ class FabricWatcher:
             except CoordinationError:
                 self._dirty |= seen
                 raise
+            self._is_read = True
             view = self._reader.view()
             if view != self._view:
                 self._view = view
