@@ -1,29 +1,21 @@
-"""The live view of `ddswan status`: owns the terminal, follows the tree, has the edges scraped and
-draws once a second and after every key. Called by status.py; what is drawn is decided elsewhere.
+"""The live view of `ddswan status`: follows the tree, has the edges scraped and draws once a second
+and after every key. Called by status.py; what is drawn is decided elsewhere.
 """
 
 from __future__ import annotations
 
 import asyncio
-import codecs
 import contextlib
 import io
-import os
 import signal
 import sys
-import termios
 import time
-import tty
-from collections.abc import Callable
 from dataclasses import replace
 
-from rich.console import Console, Group
-from rich.control import Control
-from rich.screen import Screen
-from rich.text import Text
-
+from gateway.commands.live_notices import Coordination, Departures, make_notices
 from gateway.commands.live_screen import Scene, draw, rows_shown
 from gateway.commands.live_table import Controls, Routes, arrange, make_rows, press, read_keys
+from gateway.commands.live_terminal import Terminal
 from gateway.commands.rates import traffic_of
 from gateway.commands.scrape import Scraper
 from gateway.config import Config
@@ -37,13 +29,9 @@ from gateway.observe.logs import set_up_logging
 from gateway.observe.metrics import OTHER_TOPICS
 
 _EVERY_S = 1.0
+_UNTIL_READ_EVERY_S = 0.1
 _LEADER_EVERY_S = 2.0
 _LOG_SHOWN_S = 10.0
-
-
-def can_be_live() -> bool:
-    """Whether somebody looks at our output and can press keys."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def watch(config: Config, log_level: str) -> int:
@@ -78,8 +66,9 @@ class LiveView:
         self._watcher = FabricWatcher(self._zk, self._zk.paths, makes_fabric=False)
         self._scraper = Scraper()
         self._routes = Routes()
+        self._departures = Departures()
         self._leader: str | None = None
-        self._is_read = False
+        self._is_leader_known = False
         self._controls = Controls()
         self._scene = Scene()
         self._terminal = Terminal(self._on_input, self._draw)
@@ -111,12 +100,17 @@ class LiveView:
             with contextlib.suppress(CoordinationError):
                 found = await read_leader(self._zk, self._zk.paths)
                 self._leader = found and found[0]
-                self._is_read = True
+                self._is_leader_known = True
             await asyncio.sleep(_LEADER_EVERY_S)
 
     def _on_view(self, view: FabricView) -> None:
         self._routes.update(view)
+        self._departures.update(view, time.monotonic())
         self._scraper.follow(view.edges.values())
+
+    @property
+    def _is_read(self) -> bool:
+        return self._watcher.is_read and self._is_leader_known
 
     def _compose(self) -> Scene:
         view = self._watcher.view
@@ -137,24 +131,13 @@ class LiveView:
         )
 
     def _notices(self, view: FabricView) -> list[str]:
-        notices = []
-        if not self._is_read:
-            notices.append(f"waiting for ZooKeeper at {self._zk.hosts}; is --zookeeper right?")
-        elif not self._zk.is_connected:
-            notices.append(
-                f"ZooKeeper at {self._zk.hosts} does not answer; routes are as last known"
-            )
-        elif not view.routers and not view.edges:
-            notices.append("no broker is connected to this fabric; is --fabric right?")
-        elif self._leader is None:
-            notices.append("no leader: topics keep their routers, new ones wait")
-        mute = sorted(edge.edge for edge in view.edges.values() if edge.metrics is None)
-        if mute:
-            notices.append(f"no rates from {', '.join(mute)}: started without --metrics-port")
-        notices += [
-            f"no rates from {edge}: {why}" for edge, why in self._scraper.problems().items()
-        ]
-        if time.monotonic() - self._log.written_s < _LOG_SHOWN_S:
+        now_s = time.monotonic()
+        coordination = Coordination(
+            self._zk.hosts, self._zk.is_connected, self._is_read, self._leader
+        )
+        gone = self._departures.recent(now_s)
+        notices = make_notices(coordination, view, gone, self._scraper.problems())
+        if now_s - self._log.written_s < _LOG_SHOWN_S:
             notices.append(self._log.last)
         return notices
 
@@ -166,7 +149,7 @@ class LiveView:
             if not self._controls.is_paused:
                 self._scene = self._compose()
             self._draw()
-            await asyncio.sleep(_EVERY_S)
+            await asyncio.sleep(_EVERY_S if self._is_read else _UNTIL_READ_EVERY_S)
 
     def _on_input(self, text: str) -> None:
         """Keys; nothing at all: the terminal is gone."""
@@ -183,77 +166,8 @@ class LiveView:
             self._draw()
 
     def _draw(self) -> None:
-        width, height = self._terminal.size
-        self._terminal.show(draw(self._scene, self._controls, width, height))
-
-
-class Terminal:
-    """Standard input and output as one screen: keys in, whole frames out. A context manager that
-    leaves the terminal as it was."""
-
-    def __init__(self, on_input: Callable[[str], None], on_resize: Callable[[], None]) -> None:
-        """`on_input` gets what was typed, and nothing when there will be no more."""
-        self._on_input = on_input
-        self._on_resize = on_resize
-        self._console = Console(highlight=False, markup=False, emoji=False)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._keyboard = sys.stdin.fileno()
-        self._modes = termios.tcgetattr(self._keyboard)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Columns and lines."""
-        return self._console.size.width, self._console.size.height
-
-    def __enter__(self) -> Terminal:
-        loop = asyncio.get_running_loop()
-        self._take()
-        loop.add_reader(self._keyboard, self._read)
-        loop.add_signal_handler(signal.SIGWINCH, self._on_resize)
-        loop.add_signal_handler(signal.SIGTSTP, self._suspend)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._keyboard)
-        loop.remove_signal_handler(signal.SIGWINCH)
-        loop.remove_signal_handler(signal.SIGTSTP)
-        self._give_back()
-
-    def show(self, lines: list[Text]) -> None:
-        with self._console:  # one write
-            self._console.control(Control.home())
-            self._console.print(Screen(Group(*lines)), end="")
-
-    def _take(self) -> None:
-        tty.setcbreak(self._keyboard)
-        self._console.set_alt_screen(True)
-        self._console.show_cursor(False)
-
-    def _give_back(self) -> None:
-        # What fails here fails because the terminal is gone, and then there is nothing to restore.
-        with contextlib.suppress(OSError, termios.error):
-            termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._modes)
-            self._console.set_alt_screen(False)
-            self._console.show_cursor(True)
-
-    def _suspend(self) -> None:
-        """Ctrl-Z: the shell gets its terminal until it lets us go on."""
-        self._give_back()
-        os.kill(os.getpid(), signal.SIGSTOP)
-        self._take()
-        self._on_resize()
-
-    def _read(self) -> None:
-        try:
-            typed = os.read(self._keyboard, 4096)
-        except OSError:
-            typed = b""
-        if not typed:
-            asyncio.get_running_loop().remove_reader(self._keyboard)
-            self._on_input("")
-        elif text := self._decoder.decode(typed):
-            self._on_input(text)
+        size = self._terminal.size
+        self._terminal.show(draw(self._scene, self._controls, *size), size)
 
 
 class _LogTail(io.StringIO):

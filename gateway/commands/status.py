@@ -14,7 +14,8 @@ from dataclasses import replace
 from gateway.command import add_setting
 from gateway.commands.ask import ask
 from gateway.commands.edge_report import express_links
-from gateway.commands.live import can_be_live, watch
+from gateway.commands.live import watch
+from gateway.commands.live_terminal import can_be_live
 from gateway.commands.report import Report, format_report, make_report
 from gateway.commands.topic_status import TopicStatus, format_topic, make_topic_status
 from gateway.config import Config
