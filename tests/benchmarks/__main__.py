@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.benchmarks import analyze, deadline, latency, throughput
+from tests.benchmarks import analyze, deadline, latency, overhead, throughput
 from tests.benchmarks.options import Options
 from tests.lab.namespaces import LabUnavailable
 from tests.lab.process import ProcessFailed
@@ -15,6 +15,7 @@ _RUNS = {
     "analyze": analyze.run,
     "deadline": deadline.run,
     "latency": latency.run,
+    "overhead": overhead.run,
     "throughput": throughput.run,
 }
 _REPETITIONS = {"deadline": 1}
@@ -28,8 +29,8 @@ def main() -> int:
         description="Measures ddswan beside plain DDS, in network namespaces on this machine.",
         epilog="latency: one-way, 10 topics at 20 Hz. throughput: ddsperf at four sizes, and one "
         "topic against 32. deadline: eight cases of good and bad links, by one path, by both and "
-        "adaptively. analyze: Spark over traces of three sizes. What the numbers mean: "
-        "docs/benchmarks.md.",
+        "adaptively. overhead: what metrics and traces cost. analyze: Spark over traces of three "
+        "sizes. What the numbers mean: docs/benchmarks.md.",
     )
     command.add_argument("name", choices=sorted(_RUNS))
     command.add_argument("--json", type=Path, metavar="FILE", help="write the result there, too")
@@ -48,6 +49,14 @@ def main() -> int:
         help="of deadline: only this one; may be repeated",
     )
     command.add_argument(
+        "--size",
+        type=int,
+        action="append",
+        default=[],
+        metavar="BYTES",
+        help="of overhead: of a sample; may be repeated (64 and 1024)",
+    )
+    command.add_argument(
         "--quick",
         action="store_true",
         help="a smoke test: one short repetition, fails on a lost sample, judges no speed",
@@ -59,6 +68,7 @@ def main() -> int:
         json=given.json,
         is_quick=given.quick,
         cases=tuple(given.case),
+        sizes=tuple(given.size),
     )
     try:
         return _RUNS[given.name](options)

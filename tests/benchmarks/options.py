@@ -16,3 +16,5 @@ class Options:
     """A smoke test: correctness is asserted, nothing is said about speed."""
     cases: tuple[int, ...] = ()
     """Of a benchmark that has several; empty: its usual ones."""
+    sizes: tuple[int, ...] = ()
+    """Bytes of a sample, of a benchmark that has several; empty: its usual ones."""

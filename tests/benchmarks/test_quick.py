@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import deadline, latency, throughput
+from tests.benchmarks import deadline, latency, overhead, throughput
 from tests.benchmarks.options import Options
 
 pytestmark = [pytest.mark.e2e, pytest.mark.lab, pytest.mark.dds, pytest.mark.zookeeper]
@@ -34,6 +34,14 @@ def test_throughput(tmp_path: Path) -> None:
         assert row["gateway_per_s"] > 0
         assert row["plain_per_s"] > 0
     assert result["many_topics"]["per_s"]["gateway 32"] > 0
+
+
+def test_overhead(tmp_path: Path) -> None:
+    file = tmp_path / "overhead.json"
+    assert overhead.run(quick(file)) == 0
+    rows = json.loads(file.read_text())["sizes"]["64"]
+    assert list(rows) == [overhead.NOTHING, overhead.METRICS]
+    assert all(row["rate"] > 0 and row["cpu_s_per_million"] > 0 for row in rows.values())
 
 
 def test_deadline(tmp_path: Path) -> None:
