@@ -20,6 +20,15 @@ PairKey = tuple[str, str, str, str]
 
 TARGET = 0.001
 """The share of late samples that is tolerated."""
+KINDS = {
+    "promote": "send the topic by a direct link between the edges, too (can be applied)",
+    "relieve": "let other routers carry some topics of this one (can be applied)",
+    "investigate": "late for a reason no setting of ddswan mends by itself",
+    "clock": "clocks that contradict each other",
+    "loss": "samples that did not arrive",
+    "demote": "send the topic by its router only: the direct link is not needed (can be applied)",
+}
+"""The kinds of recommendations, most urgent first, for people who have never seen ddswan."""
 _LEAST_LATE = 5
 _BUSY_RATIO = 5.0
 _BUSY_NS = 1_000_000
@@ -78,8 +87,8 @@ def recommend(
         found += _about_loss(row)
         found += _about_clocks(row)
     found += _about_routers(routers, by_router)
-    order = {"promote": 0, "relieve": 1, "investigate": 2, "clock": 3, "loss": 4, "demote": 5}
-    return sorted(found, key=lambda found_one: (order[found_one.kind], -found_one.weight))
+    order = list(KINDS)
+    return sorted(found, key=lambda found_one: (order.index(found_one.kind), -found_one.weight))
 
 
 def _about_lateness(row: Row, ways: dict[str, Row], culprits: Counter[str]) -> list[Recommendation]:

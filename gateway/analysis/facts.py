@@ -187,6 +187,7 @@ COUNTERS = {
     "duplicate_bytes": "estimate of the bytes sent once more than needed",
     "suspect": "rows whose times contradict the bound on clock errors",
     "clock_unknown": "rows without a clock offset",
+    "clock_error_ns": "sum of the error bounds of all other rows' clock offsets",
     "source_unknown": "rows whose source timestamp is no time of day",
     "complete_share": "sum of the shares: as many as rows when everything was traced",
 }
@@ -218,6 +219,7 @@ def _counters() -> dict[str, Column]:
         ),
         "suspect": (F.col("is_suspect"), one),
         "clock_unknown": (F.col("is_clock_unknown"), one),
+        "clock_error_ns": (~F.col("is_clock_unknown"), _or_zero("clock_error_ns").cast("double")),
         "source_unknown": (~F.col("is_source_known"), one),
         "complete_share": (is_delivered, F.col("share")),
     }

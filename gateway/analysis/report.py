@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.analysis.advice import TARGET, PairKey, Recommendation, Row
+from gateway.analysis.advice import KINDS, TARGET, PairKey, Recommendation, Row
 from gateway.analysis.changes import ChangePoint, Outlier
 from gateway.analysis.vocabulary import HOP_NAMES, HOPS, confidence
 
@@ -55,13 +55,15 @@ class Findings:
     recommendations: list[Recommendation]
 
     def worst_first(self) -> list[PairKey]:
-        """Certainly late ones first, then by how long the slowest take."""
+        """Certainly late ones first, then those with late samples at all, then by how long the
+        slowest take."""
 
-        def badness(key: PairKey) -> tuple[float, float, float]:
+        def badness(key: PairKey) -> tuple[float, float, float, float]:
             pair = self.pairs[key]
             low = (pair.late_bounds or (0.0, 0.0))[0]
             late = pair.outcome["late"] if pair.outcome else 0.0
-            return -low, -late, -(pair.latency["p99_ns"] if pair.latency else 0.0)
+            misses = pair.outcome["misses"] if pair.outcome else 0.0
+            return -low, -late, -misses, -(pair.latency["p99_ns"] if pair.latency else 0.0)
 
         return sorted(self.pairs, key=lambda key: (badness(key), key))
 
@@ -98,6 +100,7 @@ def _content(findings: Findings, made_at: datetime.datetime) -> dict[str, Any]:
         "about": findings.about,
         "made_at": made_at.strftime("%Y-%m-%d %H:%M UTC"),
         "target": TARGET,
+        "kinds": KINDS,
         "hops": [[hop.name, hop.text] for hop in HOPS],
         "totals": _totals(outcomes),
         "pair_count": len(order),
@@ -134,6 +137,7 @@ def _line(key: PairKey, pair: Pair) -> list[Any]:
     latency, outcome = pair.latency or {}, pair.outcome or {}
     bounds = pair.late_bounds or (None, None)
     judged = outcome.get("judged") or 0
+    timed = outcome["rows"] - outcome["clock_unknown"] if outcome else 0
     slowest = pair.blame.most_common(1)
     values = [
         *key,
@@ -152,6 +156,7 @@ def _line(key: PairKey, pair: Pair) -> list[Any]:
         outcome["suspect"] / outcome["rows"] if outcome else None,
         len(pair.changes),
         latency.get("hop") == "gateway",
+        outcome["clock_error_ns"] / timed if timed else None,
     ]
     return [_short(value) for value in values]
 

@@ -30,7 +30,7 @@ def analyse(
     progress.watch(spark)
     with progress.step("looking at the traces"):
         traces = read_batch(spark, directory)
-        found = survey(spark, traces, directory)
+        found = survey(traces, directory)
         out.prepare()
     bucket_s = bucket_s or choose_bucket(found.span_s)
     with progress.step(f"measuring {found.rows:,} rows of {found.files:,} files"):

@@ -95,7 +95,7 @@ def read_stream(spark: SparkSession, directory: str, *, files_at_once: int) -> D
     return _with_event_time(traces)
 
 
-def survey(spark: SparkSession, traces: DataFrame, directory: str) -> Survey:
+def survey(traces: DataFrame, directory: str) -> Survey:
     """Counts and dates; reads one column."""
     row = traces.agg(
         F.count(F.lit(1)).alias("rows"),
@@ -105,7 +105,8 @@ def survey(spark: SparkSession, traces: DataFrame, directory: str) -> Survey:
     assert row is not None
     if not row["rows"]:
         raise AnalysisError(f"the files in {directory} hold no trace; are they of ddswan?")
-    unreadable = max(0, len(find_traces(spark, directory)) - row["files"])
+    # Those of this reading: meanwhile edges write more and remove their oldest.
+    unreadable = max(0, len(traces.inputFiles()) - row["files"])
     first, last = row["times"]
     return Survey(row["rows"], row["files"], unreadable, first, last)
 

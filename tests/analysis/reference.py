@@ -109,6 +109,8 @@ def outcome(rows: Iterable[Row]) -> dict[tuple[Any, ...], dict[str, float]]:
         counts["suspect"] += is_suspect(row)
         counts["source_unknown"] += not is_source_known(row)
         counts["clock_unknown"] += row["clock_offset_ns"] is None
+        if row["clock_offset_ns"] is not None:
+            counts["clock_error_ns"] += row["clock_error_ns"] or 0
         if row["selection"] != "sampled":
             continue
         if row["copies"] > 1:

@@ -80,7 +80,9 @@ def test_halves_other_versions_and_hidden_files_do_no_harm(
     (tmp_path / "notes.txt").write_text("not a trace")
 
     traces = read_batch(spark, str(tmp_path))
-    found = survey(spark, traces, str(tmp_path))
+    write_table(tmp_path / "later.parquet", today)  # an edge goes on meanwhile
+    found = survey(traces, str(tmp_path))
+    (tmp_path / "later.parquet").unlink()
     assert (found.rows, found.files, found.unreadable_files) == (3 * today.num_rows, 3, 4)
     facts = make_facts(measure(traces), 60, lateness_s=0).groupBy("measure").sum("n").collect()
     counts = {row[0]: row[1] for row in facts}

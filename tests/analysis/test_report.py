@@ -41,6 +41,7 @@ def _pair(number: int, periods: int = 60) -> Pair:
         "misses": 10_000 * share,
         "duplicate_bytes": 5e6 if number % 3 == 0 else 0.0,
         "suspect": 3.0,
+        "clock_error_ns": 10_000 * 2e6,
         "deadline_ns": int(p50 * 2.5),
         "lost": 20 if number % 5 == 0 else None,
         "loss_expected": 10_000,
@@ -156,7 +157,9 @@ def test_a_thousand_topics_are_drawn_without_an_error(tmp_path: Path) -> None:
     assert console == []
     assert shot.stat().st_size > 50_000
     body = dom.split("<body>")[1].split("<script>")[0]
-    assert "late more often than tolerated" in body
+    assert "11 of 1,000 topics between two LANs are late more often than tolerated" in body
+    assert "ddswan recommend apply recommendations.json --dry-run" in body
+    assert body.count("± 2 ms") == 3
     assert body.count("<svg") == 1 + 3 * 2  # everything, and two plots of each open topic
     assert body.count('class="pair"') == DETAILED_PAIRS
     assert body.count("</tr>") > 100
@@ -167,11 +170,21 @@ def test_a_thousand_topics_are_drawn_without_an_error(tmp_path: Path) -> None:
     assert not re.findall(r"(?:src|href)=|https?://(?!www\.w3\.org/2000/svg)", body)
 
 
-@pytest.mark.parametrize("topics", [0, 1])
-def test_next_to_nothing_is_drawn_without_an_error(tmp_path: Path, topics: int) -> None:
+@pytest.mark.parametrize(
+    ("topics", "misses", "verdict"),
+    [
+        (0, 0.0, "Nothing can be said about lateness"),
+        (1, 0.0, "Nothing can be said about lateness"),
+        (1, 60.0, "Something is late: there were 60 late samples of 1 topic"),
+    ],
+)
+def test_next_to_nothing_is_drawn_without_an_error(
+    tmp_path: Path, topics: int, misses: float, verdict: str
+) -> None:
     findings = _findings(topics)
     for pair in findings.pairs.values():
-        pair.outcome = {**(pair.outcome or {}), "judged": 0.0, "late": 0.0, "deadline_ns": None}
+        assert pair.outcome is not None
+        pair.outcome |= {"judged": 0.0, "late": 0.0, "misses": misses, "deadline_ns": None}
         pair.latency, pair.series, pair.hops, pair.changes, pair.outliers = None, [], {}, [], []
     findings.recommendations = []
     findings.routers = []
@@ -180,7 +193,7 @@ def test_next_to_nothing_is_drawn_without_an_error(tmp_path: Path, topics: int) 
     dom, console = _browse(page, "--dump-dom")
     assert console == []
     body = dom.split("<body>")[1].split("<script>")[0]
-    assert "Nothing can be said about lateness" in body
+    assert verdict in body
     assert not re.findall(r"NaN|undefined|Infinity", body)
 
 

@@ -2,7 +2,7 @@
 // Draws the report from DATA. Topic and LAN names are data, never markup: only textContent is used.
 const COLUMNS = ["fabric", "topic", "from", "to", "samples", "p50", "p99", "max", "judged", "late",
   "late_low", "late_high", "misses", "loss", "loss_method", "slowest", "duplicate", "suspect",
-  "changes", "without_source"];
+  "changes", "without_source", "clock_error"];
 const HOP_COLOURS = ["#56b4e9", "#7f8c9b", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"];
 const HOPS = new Map(DATA.hops.map(([name, text], n) => [name, { text, colour: HOP_COLOURS[n] }]));
 const PAIRS = DATA.pairs.map((values, index) => {
@@ -41,6 +41,10 @@ function digits(value, count = 3) {
   if (value === 0) return "0";
   return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en")
     : String(Number(value.toPrecision(count)));
+}
+
+function count(value, one, many = `${one}s`) {
+  return `${digits(value)} ${value === 1 ? one : many}`;
 }
 
 function duration(ns) {
@@ -121,6 +125,20 @@ function ticksBetween(low, high) {
   return ticks;
 }
 
+const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
+  86400];
+
+// Round times between two, at most eight.
+function timesBetween(first, last) {
+  let step = STEPS_S.find((each) => (last - first) / each <= 8);
+  step = step || 86400 * Math.ceil((last - first) / 86400 / 8);
+  const times = [];
+  for (let t = Math.ceil(first / step) * step; t <= last; t += step) times.push(t);
+  const text = (t) => (step < 60 ? clock(t, true).slice(11) : last - first > 86400
+    ? clock(t, true).slice(5, 16) : clock(t));
+  return times.map((t) => [t, text(t)]);
+}
+
 // Latency over time, logarithmic, with the share of late samples below.
 function timePlot(series, options) {
   const { width, height, left, right, top, bottom } = PLOT;
@@ -143,13 +161,11 @@ function timePlot(series, options) {
     svg.append(shape("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" },
       duration(tick)));
   }
-  for (let n = 0; n <= 6; n += 1) {
-    const t = first + n / 6 * (last - first);
-    const anchor = n === 0 ? "start" : n === 6 ? "end" : "middle";
-    const isLong = last - first > 86400;
-    const label = isLong ? clock(t, true).slice(5, 16) : last - first < 900
-      ? clock(t, true).slice(11) : clock(t);
-    svg.append(shape("text", { x: x(t), y: height - 4, "text-anchor": anchor }, label));
+  for (const [t, text] of timesBetween(first, last)) {
+    svg.append(shape("line", { x1: x(t), x2: x(t), y1: height - 20, y2: height - 16,
+      stroke: "#cfd6de" }));
+    const anchor = x(t) < left + 30 ? "start" : x(t) > width - right - 30 ? "end" : "middle";
+    svg.append(shape("text", { x: x(t), y: height - 4, "text-anchor": anchor }, text));
   }
 
   const strip = floor + 8;
@@ -176,7 +192,11 @@ function timePlot(series, options) {
   }
   if (options.deadline) {
     svg.append(shape("line", { x1: left, x2: width - right, y1: y(options.deadline),
-      y2: y(options.deadline), stroke: "#b3261e", "stroke-dasharray": "2 3" }));
+      y2: y(options.deadline), stroke: "#b3261e", "stroke-width": 1.5, "stroke-dasharray": "6 4" }));
+    const label = shape("text", { x: width - right, y: y(options.deadline) - 5, "text-anchor": "end" },
+      `deadline ${duration(options.deadline)}`);
+    label.style.fill = "#b3261e";
+    svg.append(label);
   }
   for (const [name, colour] of [["p99", "#d55e00"], ["p50", "#0072b2"]]) {
     let path = "";
@@ -205,9 +225,9 @@ function timePlot(series, options) {
       `${judged ? `${percent(series.late[n] / judged)} late` : "no deadline to judge by"}`));
     svg.append(area);
   });
-  const entries = [["#0072b2", "median"], ["#d55e00", "99th percentile"],
+  const names = options.names || ["median", "99th percentile"];
+  const entries = [["#0072b2", names[0]], ["#d55e00", names[1]],
     ["#b3261e", "share of late samples (full height: all)"]];
-  if (options.deadline) entries.push(["#f2b8b5", `deadline ${duration(options.deadline)} (dotted)`]);
   if ((options.changes || []).length) entries.push(["#6a3d9a", "the level changed"]);
   if ((options.outliers || []).length) entries.push(["#ffffff", "○ far above the usual"]);
   return make("div", {}, svg, legend(entries));
@@ -251,16 +271,25 @@ function waterfall(paths) {
       at += wide;
     }
   });
-  const shown = [...HOPS].filter(([hop]) => used.has(hop));
-  return make("div", {}, svg, legend(shown.map(([, { text, colour }]) => [colour, text])));
+  const rows = [...HOPS].filter(([hop]) => used.has(hop)).map(([hop, { text, colour }]) => {
+    const mark = make("i");
+    mark.style.background = colour;
+    return [make("span", { class: "hop" }, mark, text), ...bars.map((path) => {
+      const [mean, , p99] = path.hops[hop] || [null, null, null];
+      return mean === null ? "–" : `${duration(mean)} · ${duration(p99)}`;
+    })];
+  });
+  return make("div", {}, svg, table([["average · 99 of 100 below", { class: "text" }],
+    ...bars.map((path) => [path.path, {}])], rows));
 }
 
 // ---------------------------------------------------------------- sections
 
 function showOrigin() {
   const about = DATA.about;
-  const files = about.files === undefined ? "" : ` in ${digits(about.files)} files`;
-  put("origin", `${digits(about.rows)} traced samples${files} of ${about.directory}, ` +
+  const files = about.files === undefined ? "" : ` in ${count(about.files, "file")}`;
+  put("origin", `${count(about.rows, "trace row")} (one for each copy of a sample that was traced)` +
+    `${files} of ${about.directory}, ` +
     `${about.first.slice(0, 19).replace("T", " ")} to ${about.last.slice(0, 19).replace("T", " ")}` +
     ` UTC. Made ${DATA.made_at}.`);
 }
@@ -268,23 +297,33 @@ function showOrigin() {
 function showState() {
   const totals = DATA.totals;
   const late = PAIRS.filter((pair) => pair.late_low > DATA.target);
-  let verdict = `No topic is late: every deadline that could be judged is kept ` +
-    `(at most ${percent(DATA.target)} tolerated).`;
+  // Of these only late samples were traced, so nobody knows how many were not.
+  const seen = PAIRS.filter((pair) => pair.misses && !pair.judged);
+  const seenText = `${count(seen.reduce((sum, pair) => sum + pair.misses, 0), "late sample")} of ` +
+    `${count(seen.length, "topic")} that ${seen.length === 1 ? "is" : "are"} traced only when late`;
+  let verdict = "No topic is known to be late.";
   let kind = "good";
-  if (!totals.judged) {
+  if (late.length) {
+    const worst = late[0];
+    verdict = `${digits(late.length)} of ${count(DATA.pair_count, "topic")} between two LANs ` +
+      `${late.length === 1 ? "is" : "are"} late more often than tolerated (${percent(DATA.target)})` +
+      `${late.length === 1 ? ":" : "; worst:"} ${nameOf(worst)}, ${wayOf(worst)}, ` +
+      `${percent(worst.late)} late.`;
+    kind = "bad";
+  } else if (seen.length) {
+    verdict = `Something is late: there ${seen.length === 1 && seen[0].misses === 1 ? "was" : "were"} ` +
+      `${seenText}. How often they are late cannot be told.`;
+    kind = "bad";
+  } else if (!totals.judged) {
     verdict = "Nothing can be said about lateness: no traced sample has a deadline.";
     kind = "unknown";
-  } else if (late.length) {
-    verdict = `${late.length === 1 ? "One topic" : `${late.length} topics`} of ` +
-      `${digits(DATA.pair_count)} between two LANs ${late.length === 1 ? "is" : "are"} late more ` +
-      `often than tolerated (${percent(DATA.target)}).`;
-    kind = "bad";
   }
   const tiles = [
     [scaled(totals.samples, ""), "samples delivered (estimate)"],
     [scaled(totals.bytes, "B"), "delivered (estimate)"],
     [totals.judged ? percent(totals.late / totals.judged) : "–", totals.late_bounds
-      ? `late (${bounds(...totals.late_bounds)})` : "late: no deadlines"],
+      ? `late (${bounds(...totals.late_bounds)})` : "late: none could be judged"],
+    [digits(totals.misses), totals.misses === 1 ? "late sample seen" : "late samples seen"],
     [totals.loss_known_pairs ? percent(totals.lost / (totals.loss_expected || 1)) : "unknown",
       totals.loss_known_pairs ? `lost, where it is known (${digits(totals.loss_known_pairs)} of ` +
       `${digits(DATA.pair_count)})` : "lost: edges did not count"],
@@ -295,11 +334,16 @@ function showState() {
     ...tiles.map(([value, text]) => make("div", { class: "tile" }, make("b", {}, value),
       make("span", {}, text)))));
   const remarks = [];
+  if (late.length && seen.length) remarks.push(`Besides, there were ${seenText}.`);
+  if (!late.length && totals.late_bounds && totals.late_bounds[1] > DATA.target) {
+    remarks.push(`So few samples could be judged that up to ${percent(totals.late_bounds[1])} may ` +
+      `be late without having been seen; ${percent(DATA.target)} is tolerated.`);
+  }
   if (DATA.about.unreadable_files) {
-    remarks.push(`${digits(DATA.about.unreadable_files)} files could not be read and were left out.`);
+    remarks.push(`${count(DATA.about.unreadable_files, "file")} could not be read; left out.`);
   }
   if (DATA.about.rows_too_late) {
-    remarks.push(`${digits(DATA.about.rows_too_late)} rows came too late to be counted.`);
+    remarks.push(`${count(DATA.about.rows_too_late, "row")} came too late to be counted.`);
   }
   if (totals.clock_unknown > totals.rows / 100) {
     remarks.push(`${percent(totals.clock_unknown / totals.rows)} of the rows were written before ` +
@@ -323,10 +367,17 @@ function showAdvice() {
       `${name.replaceAll("_", " ")}: ${value === null ? "–" : typeof value === "number"
         ? (name.endsWith("ns") ? duration(value) : digits(value)) : value}`).join(" · ");
     return make("div", { class: "advice" },
-      make("span", { class: `badge ${advice.kind}` }, advice.kind),
+      make("span", { class: `badge ${advice.kind}`, title: DATA.kinds[advice.kind] || "" },
+        advice.kind),
       make("div", {}, advice.text),
       make("details", { class: "evidence" }, make("summary", {}, "evidence"), evidence));
   });
+  if (DATA.recommendations.some((each) => (DATA.kinds[each.kind] || "").includes("applied"))) {
+    put("advice", make("p", { class: "note" }, "To apply what can be applied, beside this file: ",
+      make("code", {}, "ddswan recommend apply recommendations.json --dry-run"),
+      " shows what it would change, without --dry-run it does it; ",
+      make("code", {}, "ddswan recommend clear"), " takes it back."));
+  }
   put("advice", ...items.slice(0, shown));
   if (items.length > shown) {
     const more = make("button", { type: "button" }, `${items.length - shown} more`);
@@ -354,22 +405,34 @@ function showOverview() {
   const times = [...sums.keys()].sort((a, b) => a - b);
   const middle = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)] || 0;
   put("overview", make("p", { class: "note" }, DATA.pair_count > DATA.details.length
-    ? `The ${DATA.details.length} worst topics together: the middle one's median, the slowest ` +
-      "one's 99th percentile."
-    : "All topics together: the middle one's median, the slowest one's 99th percentile."),
+    ? `The ${DATA.details.length} worst topics together; single ones are below.`
+    : "All topics together; single ones are below."),
   timePlot({ t: times, p50: times.map((t) => middle(sums.get(t).p50)),
     p99: times.map((t) => sums.get(t).p99), judged: times.map((t) => sums.get(t).judged),
-    late: times.map((t) => sums.get(t).late) }, { title: "everything over time" }));
+    late: times.map((t) => sums.get(t).late) }, { title: "everything over time",
+    names: ["median of the topic in the middle", "99th percentile of the slowest topic"] }));
 }
 
 function fillDetail(box, pair) {
   const detail = DATA.details[pair.index];
   const since = pair.without_source ? "from its edge on: its source timestamps are no times of day"
     : "from the publisher's timestamp until written into DDS";
-  box.append(make("h4", {}, `Latency over time, ${since}`),
+  if (!pair.judged && pair.misses && pair.p50 === null) {
+    box.append(make("p", { class: "note" }, `${count(pair.misses, "late sample")} of it ` +
+      `${pair.misses === 1 ? "was" : "were"} traced` +
+      `${detail.deadline ? `, by a deadline of ${duration(detail.deadline)}` : ""}, and none of the ` +
+      "others: how often and how late it usually is cannot be told. Let trace.topics trace a share " +
+      "of it to know more."));
+  } else {
+    box.append(make("h4", {}, `Latency over time, ${since}`),
     timePlot(detail.series, { title: `${pair.topic} over time`, deadline: detail.deadline, changes: detail.changes,
       outliers: detail.outliers }),
     make("h4", {}, "Where the time goes, on average, by path"), waterfall(detail.paths));
+    if (pair.clock_error !== null) {
+      box.append(make("p", { class: "note" }, "Times between two machines are known to within " +
+        `± ${duration(pair.clock_error)}, as their clocks are.`));
+    }
+  }
   const late = Object.entries(detail.blame).sort((a, b) => b[1] - a[1]);
   if (late.length) {
     const total = late.reduce((sum, [, count]) => sum + count, 0);
@@ -436,6 +499,7 @@ const TABLE = [
   ["longest", "max", (pair) => duration(pair.max)],
   ["late", "late", (pair) => percent(pair.late)],
   ["certainly late", "late_low", (pair) => percent(pair.late_low)],
+  ["late samples seen", "misses", (pair) => digits(pair.misses || 0)],
   ["lost", "loss", (pair) => (pair.loss === null ? "unknown" : percent(pair.loss))],
   ["slowest when late", "slowest", (pair) => (pair.slowest || "–").replaceAll("_", " ")],
 ];
@@ -498,12 +562,15 @@ function showWords() {
     ["late", "A sample that was written into the subscriber's LAN later after its source " +
       "timestamp than the publisher's deadline. The share is estimated from samples chosen at " +
       "random; “certainly late” is the lower end of what 19 of 20 such estimates would give."],
+    ["late samples seen", "All late samples that were traced, for whatever reason. Edges trace every " +
+      "late sample unless told not to, but only a share of the others."],
     ["lost", "Known only where the receiving edge counted what it gave up, or where every " +
       "sample was traced. Reliable topics lose nothing while their LANs can be reached."],
     ["paths", "routed: by the topic's router. express: from edge to edge. standby: by another " +
       "router. When a sample goes by two paths, the first copy is delivered, the other dropped."],
     ["clocks", "Times of different machines are translated with the offsets the edges measure. " +
       "Rows that contradict the error bound of these offsets are left out of all latencies."],
+    ...Object.entries(DATA.kinds).map(([kind, text]) => [kind, `What to do: ${text}.`]),
     ...DATA.hops.map(([name, text]) => [name.replaceAll("_", " "), `The time from ${text}.`
       .replace("from waiting", "waiting").replace("from inside", "inside")
       .replace("from destination edge, until", "in the destination edge, until")
