@@ -1,6 +1,6 @@
 """What edges say of themselves on /status, made into parts of what `ddswan status` says: express
 links, and for one topic where its samples go and why. Pure; called by report.py and status.py. The
-JSON is a contract (docs/operations.md).
+JSON is a contract (docs/status.md).
 """
 
 from __future__ import annotations

@@ -136,7 +136,8 @@ class LiveView:
             self._zk.hosts, self._zk.is_connected, self._is_read, self._leader
         )
         gone = self._departures.recent(now_s)
-        notices = make_notices(coordination, view, gone, self._scraper.problems())
+        has_routes = bool(self._routes.states)
+        notices = make_notices(coordination, view, has_routes, gone, self._scraper.problems())
         if now_s - self._log.written_s < _LOG_SHOWN_S:
             notices.append(self._log.last)
         return notices

@@ -53,7 +53,11 @@ class Departures:
 
 
 def make_notices(
-    coordination: Coordination, view: FabricView, gone: str, problems: Mapping[str, str]
+    coordination: Coordination,
+    view: FabricView,
+    has_routes: bool,
+    gone: str,
+    problems: Mapping[str, str],
 ) -> list[str]:
     """`problems`: why edges do not tell their rates. The most important first: a low terminal
     shows no more than that."""
@@ -71,6 +75,10 @@ def make_notices(
         notices.append("no broker is connected to this fabric; is --fabric right?")
     elif known.leader is None:
         notices.append("no leader: topics keep their routers, new ones wait")
+    elif not has_routes:
+        notices.append(
+            "nothing to carry: no topic is published in one LAN and subscribed in another"
+        )
     if gone:
         notices.append(gone)
     notices += [f"no rates from {edge}: {why}" for edge, why in problems.items()]

@@ -1,5 +1,5 @@
 """What `ddswan status` says: a view of the tree as one report, and the report as a table. Pure;
-called by status.py. The report's JSON is a contract (docs/operations.md).
+called by status.py. The report's JSON is a contract (docs/status.md).
 """
 
 from __future__ import annotations

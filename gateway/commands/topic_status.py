@@ -1,5 +1,5 @@
 """`ddswan status --topic T`: what the tree and the publishing edges say of one topic, as text or
-JSON. Pure; called by status.py. The JSON is a contract (docs/operations.md).
+JSON. Pure; called by status.py. The JSON is a contract (docs/status.md).
 """
 
 from __future__ import annotations
