@@ -156,8 +156,12 @@ def test_a_fabric_is_watched(zookeeper: EmbeddedZooKeeper, fabric: str) -> None:
     # What the environment says of the size was true once.
     told = {"COLUMNS": "33", "LINES": "7"}
     with edge.running(), Terminal(*_status(zookeeper, fabric), environment=told) as terminal:
-        terminal.wait_for(lambda: _carries(terminal, "fast", 10 * _BATCHES_PER_S))
-        terminal.wait_for(lambda: _carries(terminal, "slow", _BATCHES_PER_S))
+        terminal.wait_for(
+            lambda: (
+                _carries(terminal, "fast", 10 * _BATCHES_PER_S)
+                and _carries(terminal, "slow", _BATCHES_PER_S)
+            )
+        )
         _, lans, path, _, size, p50, p99, misses, duplicates, state = terminal.row("fast")
         assert (lans, path, duplicates, state) == ("a -> b", "express", "0", "routed")
         assert size.endswith("k") and 0.5 * _BATCHES_PER_S < float(misses) < 2 * _BATCHES_PER_S
