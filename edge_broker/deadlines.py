@@ -157,7 +157,8 @@ class DeadlineRouting:
         if chooser is None:
             mode = self._policy.mode(self._topic)
             chooser = self._choosers[edge] = PathChooser(mode, target=self._policy.target)
-        estimate = self._pairs.pair(edge).clock.estimate(sent_ns)
+        pair = self._pairs.pair(edge)
+        estimate = pair.clock.estimate(sent_ns)
         for each in paths:
             # Topics share what is known of a path, but one's routed path is another's standby.
             each.path.quality.name = each.way.name
@@ -168,6 +169,8 @@ class DeadlineRouting:
             clock_error_s=0.0 if estimate is None else estimate.likely_error_ns / 1e9,
             outstanding_s={each.way.name: each.path.outstanding_s(sent_ns) for each in paths},
         )
+        if choice.is_hopeless:
+            pair.hopeless_s = now_s
         return [each for each in paths if each.way.name in choice.paths]
 
     def forget(self, edge: str) -> None:

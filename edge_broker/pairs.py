@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from edge_broker.links import Links, Way
@@ -24,6 +25,8 @@ _FIRST_PROBES_S = 0.1
 """Until the clocks are known nothing else is."""
 _IDLE_AFTER_S = 30.0
 """A pair no deadline topic has used for so long is forgotten."""
+_HOPELESS_S = 1.0
+"""So long a topic that had no path in time asks for more probes."""
 _RATE_SHARE = 0.1
 _CORRECTED_NS = 100_000
 """Delays seen so far are corrected when the clocks turn out to differ by so much from what was
@@ -91,6 +94,8 @@ class Pair:
         self.used_s = 0.0
         self.batches = 0
         """Sent since the last tick."""
+        self.hopeless_s = -inf
+        """When a topic last had no path in time: whether that is still so is worth some probes."""
         self._estimate: tuple[int, OffsetEstimate] | None = None
         """What the delays of the paths are corrected by, and since when."""
         self.batches_per_s = 0.0
@@ -229,7 +234,8 @@ class Pairs:
         if estimate is None:
             is_due = path.outstanding_s(now_ns) >= _FIRST_PROBES_S or not path.outstanding_s(now_ns)
         else:
-            is_due = path.quality.is_probe_due(now_s, pair.batches_per_s)
+            soon = now_s - pair.hopeless_s < _HOPELESS_S
+            is_due = path.quality.is_probe_due(now_s, pair.batches_per_s, soon=soon)
         if not is_due:
             return
         offset_ns, error_ns = (

@@ -30,13 +30,14 @@ INDEPENDENT_PER_S = 200.0
 """Delays closer together than this are not news of their own."""
 STALE_S = 30.0
 """Knowledge older than this fades, by a factor of e in the same time again."""
-FORGIVING_S = 30.0
-"""A path that only probes have seen for so long is forgiven half of what it did. Probes are too few
-to acquit it, and without that it would never be tried again. Copies are sent while it is."""
-
+HABIT_LEAST = 3
+"""Lateness that came so often, or less, is no habit: each time something failed and was over."""
 FLOOR_SHARE = 0.8
 """No delay is below this share of the fastest one remembered, however few were seen: a distance
 does not shrink by chance. When the path is another one, the next probe says so."""
+
+STEADY_S = 0.005
+STEADY_SHARE = 0.25
 
 _PER_OCTAVE = 6
 _FINEST_S = 0.00025
@@ -89,7 +90,6 @@ class DelayHistory:
         self._latest = [-1] * _SIZE
         """Number of the last delay in each bucket."""
         self._previous = _SIDE
-        self._idle_since_s = 0.0
         self._fastest_s = inf
         self._fastest_before_s = inf
         """Before the memory was last halved."""
@@ -101,7 +101,7 @@ class DelayHistory:
 
     # ------------------------------------------------------------ learning
 
-    def observe(self, delay_s: float, now_s: float, *, is_probe: bool = False) -> None:
+    def observe(self, delay_s: float, now_s: float) -> None:
         """`delay_s` may be infinite (lost) or, with clocks that disagree, negative."""
         if self.count == 0:
             self._since_s = self._halved_s = self._room_s = now_s
@@ -121,13 +121,21 @@ class DelayHistory:
         self.last_s = now_s
         self.last_delay_s = delay_s
         self._slide(delay_s, now_s)
-        if not is_probe:
-            self._idle_since_s = now_s
-        elif now_s - self._idle_since_s >= FORGIVING_S:
-            self._idle_since_s = now_s
-            self._forgive()
         if self._total >= MEMORY_COUNT and now_s - self._halved_s >= MEMORY_S:
             self._fade(now_s)
+
+    def pardon(self, budget_s: float) -> None:
+        """Delays above the budget become usual ones, but for the share that is a habit."""
+        if self.level_s is None:
+            return
+        habit = self.habitual_share(budget_s) * self._total
+        first = _bucket(budget_s - self.level_s)
+        late = sum(self._counts[first:])
+        if late <= habit:
+            return
+        self._counts[first:] = [each * habit / late for each in self._counts[first:]]
+        self._counts[min(_SIDE, max(0, first - 1))] += late - habit
+        self._table_count = -1
 
     def restart(self) -> None:
         """What follows may have another level; how the path behaves is still remembered."""
@@ -174,14 +182,6 @@ class DelayHistory:
         self._since_s = now_s - 0.5 * (now_s - self._since_s)
         self._halved_s = now_s
         self._fastest_before_s, self._fastest_s = self._fastest_s, inf
-
-    def _forgive(self) -> None:
-        """Half of everything becomes what is most usual."""
-        counts = self._counts
-        usual = counts.index(max(counts))
-        self._counts = [each * 0.5 for each in counts]
-        self._counts[usual] += 0.5 * self._total
-        self._rises = [each * 0.5 for each in self._rises]
 
     # ------------------------------------------------------------ telling
 
@@ -240,6 +240,22 @@ class DelayHistory:
         if not ordered:
             return 0.0
         return 1.0 - bisect_right(ordered, budget_s) / len(ordered)
+
+    def habitual_share(self, budget_s: float) -> float:
+        """The share of delays that were the beginning of a lateness above the budget which is more
+        than a few single failures, each counted once however long it was."""
+        if self.level_s is None:
+            return 1.0
+        episodes = sum(self._rises[: _bucket(budget_s - self.level_s) + 1])
+        return max(0.0, episodes - HABIT_LEAST) / self._total
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the latest delays are alike."""
+        latest = [self._window[-1 - at][1] for at in range(min(WINDOW_LEAST, len(self._window)))]
+        if self.level_s is None or len(latest) < WINDOW_LEAST:
+            return False
+        return max(latest) - self.level_s <= STEADY_S + STEADY_SHARE * abs(self.level_s)
 
     def quantile(self, share: float) -> float | None:
         """The delay that this share does not exceed (never too small, at most 12 % of its excess

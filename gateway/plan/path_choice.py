@@ -16,6 +16,7 @@ from math import prod
 from operator import mul
 
 from gateway.plan.path_quality import PathQuality
+from gateway.plan.path_return import PathReturn
 
 DEFAULT_TARGET = 0.001
 DECISION_S = 0.05
@@ -66,8 +67,8 @@ class Choice:
     hedge: Hedge | None = None
     risk: float = 0.0
     """Expected share of samples that miss although one of the paths not taken would not."""
-    probe_soon: bool = False
-    """No path is in time as far as is known: whether that is still so is worth some probes."""
+    is_hopeless: bool = False
+    """No path is in time as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ class PathChooser:
         self._has_stall = False
         self._copies_until_s = 0.0
         self._faster_since_s: float | None = None
+        self._returns: dict[str, PathReturn] = {}
 
     def choose(
         self,
@@ -160,7 +162,7 @@ class PathChooser:
         if not usable:
             return Choice((), "no path is up")
         if self.mode is Mode.SINGLE:
-            return Choice((usable[0].name,), f"{usable[0].name} alone: mode single")
+            return _first_that_answers(usable, outstanding_s)
         if len(usable) == 1:
             return Choice((usable[0].name,), f"{usable[0].name} alone: no other path is up")
         if self.mode is Mode.DUPLICATE:
@@ -169,7 +171,7 @@ class PathChooser:
         outlooks = [
             _look(each, budgets, now_s, outstanding_s.get(each.name, 0.0)) for each in usable
         ]
-        primary = self._choose_primary(outlooks, now_s)
+        primary = self._choose_primary(outlooks, budget_s, now_s)
         others = [each for each in outlooks if each is not primary]
         if (
             self.choice is not None
@@ -185,15 +187,16 @@ class PathChooser:
             hedge, hedged_risk = _plan_hedge(primary, others, budgets, now_s)
         has_copies = self.choice is not None and len(self.choice.paths) > 1
         limit = self.target * (LEAVING_SHARE if has_copies else 1.0)
+        tried = [each for each in others if self._return_of(each.quality).is_trying]
         if min(risk, hedged_risk) > limit:
             self._copies_until_s = max(self._copies_until_s, now_s + HOLD_S)
-        elif now_s >= self._copies_until_s:
+        elif now_s >= self._copies_until_s and not tried:
             return self._alone(primary, others, budget_s, hedge, min(risk, hedged_risk))
-        return self._copied(primary, others, budget_s, now_s, risk)
+        return self._copied(primary, tried, others, budget_s, now_s, risk)
 
     # ------------------------------------------------------------ the first path
 
-    def _choose_primary(self, outlooks: list[_Outlook], now_s: float) -> _Outlook:
+    def _choose_primary(self, outlooks: list[_Outlook], budget_s: float, now_s: float) -> _Outlook:
         """The path whose misses the others could help least; among equals the fastest. The one in
         use is kept while it is as good, or the better one has not proven faster for long."""
         risks = {
@@ -205,11 +208,20 @@ class PathChooser:
         }
         best = min(outlooks, key=lambda each: (risks[each.quality.name], _level_s(each.quality)))
         current = next((each for each in outlooks if each.quality.name == self._primary), None)
-        if current is None or risks[current.quality.name] > 1.5 * risks[best.quality.name]:
+        if current is not None:
+            risk = risks[current.quality.name]
+            riskier = [each for each in outlooks if risks[each.quality.name] > risk]
+            self._consider_returns(current, riskier, budget_s, now_s)
+        if current is None:
             self._faster_since_s = None
+        elif risks[current.quality.name] > 1.5 * risks[best.quality.name]:
+            self._faster_since_s = None
+            self._return_of(current.quality).leave(now_s)
         elif not _is_clearly_faster(best.quality, current.quality):
             self._faster_since_s = None
             return current
+        elif self._return_of(best.quality).is_trying:
+            self._faster_since_s = None
         elif self._faster_since_s is None:
             self._faster_since_s = now_s
             return current
@@ -218,7 +230,25 @@ class PathChooser:
         else:
             self._faster_since_s = None
         self._primary = best.quality.name
+        self._return_of(best.quality).rest()
         return best
+
+    def _consider_returns(
+        self, current: _Outlook, riskier: list[_Outlook], budget_s: float, now_s: float
+    ) -> None:
+        """Faster paths that only memory speaks against are tried after a while."""
+        for each in riskier:
+            quality = each.quality
+            if _is_clearly_faster(quality, current.quality):
+                is_fine = not each.is_stalled and quality.is_fine(budget_s, now_s)
+                self._return_of(quality).consider(
+                    quality, budget_s, now_s, self.target, is_fine=is_fine
+                )
+            else:
+                self._return_of(quality).rest()
+
+    def _return_of(self, quality: PathQuality) -> PathReturn:
+        return self._returns.setdefault(quality.name, PathReturn())
 
     # ------------------------------------------------------------ the answers
 
@@ -253,20 +283,19 @@ class PathChooser:
     def _copied(
         self,
         primary: _Outlook,
+        tried: list[_Outlook],
         others: list[_Outlook],
         budget_s: float,
         now_s: float,
         risk: float,
     ) -> Choice:
-        taken, left = [primary], list(others)
-        while left:
+        taken, left = [primary, *tried], [each for each in others if each not in tried]
+        while left and (len(taken) == 1 or _risk(taken, left) > self.target):
             addition = min(
                 left, key=lambda each: _risk([*taken, each], [it for it in left if it is not each])
             )
             taken.append(addition)
             left.remove(addition)
-            if _risk(taken, left) <= self.target:
-                break
         names = tuple(each.quality.name for each in taken)
         title = " and ".join(names)
         name = primary.quality.name
@@ -275,6 +304,9 @@ class PathChooser:
         late = primary.late[len(primary.late) // 2]
         if primary.is_stalled:
             why = f"{title}: {name} is stalled, nothing confirmed for longer than usual"
+        elif tried:
+            again = " and ".join(each.quality.name for each in tried)
+            why = f"{title}: trying {again} again, which is faster and seems to be in time"
         elif risk <= self.target:
             why = f"{title}: for a moment, until {name} has shown to be good enough alone"
         elif known < needed and late * (known + 1.0) < 1.0:
@@ -358,6 +390,19 @@ def _plan_hedge(
         if risk < best[1]:
             best = (Hedge(other.quality.name, after_s), risk)
     return best
+
+
+def _first_that_answers(usable: list[PathQuality], outstanding_s: Mapping[str, float]) -> Choice:
+    """One that is silent has been cut, most likely, and nobody has noticed yet."""
+    for each in usable:
+        if outstanding_s.get(each.name, 0.0) <= each.silent_s:
+            break
+    else:
+        each = usable[0]
+    why = f"{each.name} alone: mode single"
+    if each is not usable[0]:
+        why += f", {usable[0].name} is silent"
+    return Choice((each.name,), why)
 
 
 def _level_s(quality: PathQuality) -> float:

@@ -15,10 +15,12 @@ PROBE_SOON_S = 0.2
 PROBE_LATE_S = 10.0
 PROBE_SHARE = 0.02
 PROBE_SOON_SHARE = 0.05
-"""An idle path is probed about once a second, sooner while its latest delay surprises, it has
-just come up, or no path is in time; never more often than this share of the batches sent to that
+"""An idle path is probed about once a second, sooner while its latest delays differ, it has just
+come up, or no path is in time; never more often than this share of the batches sent to that
 edge, but every PROBE_LATE_S."""
 CONFIRMATIONS_LEAST = 20
+SILENT_FACTOR = 2.0
+SILENT_LEAST_S = 0.25
 _STALL_SLACK_S = 0.005
 
 
@@ -63,9 +65,9 @@ class PathQuality:
 
     # ------------------------------------------------------------ learning
 
-    def observe(self, delay_s: float, now_s: float, *, is_probe: bool = False) -> None:
+    def observe(self, delay_s: float, now_s: float) -> None:
         """A batch or a probe took this long one way, clock offset corrected; losing copies too."""
-        self._delays.observe(delay_s, now_s, is_probe=is_probe)
+        self._delays.observe(delay_s, now_s)
 
     def observe_confirmation(self, round_trip_s: float, now_s: float) -> None:
         """From sending a batch on this path until its arrival was known here, whichever way that
@@ -106,6 +108,10 @@ class PathQuality:
         self.version += 1
         self._delays.restart()
 
+    def pardon(self, budget_s: float) -> None:
+        """A failure is over: it says nothing of what comes."""
+        self._delays.pardon(budget_s)
+
     # ------------------------------------------------------------ telling
 
     @property
@@ -130,6 +136,16 @@ class PathQuality:
         remembered = delays.late_share(budget_s, now_s)
         recent = delays.recently_late(budget_s) if delays.is_settled else 0.0
         return remembered if remembered >= recent else recent
+
+    def is_fine(self, budget_s: float, now_s: float) -> bool:
+        """Whether everything lately seen of it was in time."""
+        delays = self._delays
+        is_fresh = now_s - delays.last_s < 1.5 * PROBE_LATE_S
+        return self.is_up and is_fresh and delays.is_settled and not delays.recently_late(budget_s)
+
+    def habitual_share(self, budget_s: float) -> float:
+        """The share of samples with which a lateness begins that comes time and again."""
+        return self._delays.habitual_share(budget_s)
 
     def rescue_probability(self, budget_s: float, now_s: float) -> float:
         """That a copy sent now would come in time, for weighing whether it is worth its bytes:
@@ -173,6 +189,12 @@ class PathQuality:
         return 1.0 if self.level_s is None else 0.2 + 3.0 * max(0.0, self.level_s)
 
     @property
+    def silent_s(self) -> float:
+        """Nothing confirmed for so long is no mere stall: even a packet lost twice is repaired
+        sooner."""
+        return SILENT_FACTOR * self.overdue_s + SILENT_LEAST_S
+
+    @property
     def is_confirming(self) -> bool:
         """Whether `overdue_s` rests on experience."""
         return self._confirmations.count >= CONFIRMATIONS_LEAST and self._confirmations.is_settled
@@ -182,11 +204,11 @@ class PathQuality:
     def is_probe_due(self, now_s: float, batches_per_s: float, *, soon: bool = False) -> bool:
         """Whether to ping over this path now, because nothing else tells how it is. Data that flows
         over it is the better probe, and none is due then. `batches_per_s`: all that is sent to
-        that edge. `soon`: a choice says `probe_soon`."""
+        that edge. `soon`: no path is in time."""
         if not self.is_up:
             return False
         quiet_s = now_s - max(self._probed_s, self._delays.last_s)
-        if soon or self._is_surprised():
+        if soon or not self._delays.is_steady:
             shortest_s, share = PROBE_SOON_S, PROBE_SOON_SHARE
         else:
             shortest_s, share = PROBE_S, PROBE_SHARE
@@ -196,12 +218,6 @@ class PathQuality:
 
     def probed(self, now_s: float) -> None:
         self._probed_s = now_s
-
-    def _is_surprised(self) -> bool:
-        delays = self._delays
-        if not delays.is_settled or delays.level_s is None:
-            return True
-        return abs(delays.last_delay_s - delays.level_s) > 0.005 + 0.25 * abs(delays.level_s)
 
     # ------------------------------------------------------------ reporting
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from random import Random
 
@@ -83,9 +83,12 @@ class Outcome:
     """For each path: what sending on it only would miss."""
     copies: int = 0
     probes: int = 0
-    choices: int = 0
-    """Changes of choice."""
+    taken: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
+    """Each change of choice: when, and to what."""
     last: Choice | None = None
+
+    def taken_at(self, now_s: float) -> tuple[str, ...]:
+        return [paths for at_s, paths in self.taken if at_s <= now_s][-1]
 
     @property
     def excess(self) -> int:
@@ -99,11 +102,10 @@ class Outcome:
 
 
 class _Sent:
-    __slots__ = ("at_s", "is_confirmed", "is_probe")
+    __slots__ = ("at_s", "is_confirmed")
 
-    def __init__(self, at_s: float, is_probe: bool) -> None:
+    def __init__(self, at_s: float) -> None:
         self.at_s = at_s
-        self.is_probe = is_probe
         self.is_confirmed = False
 
 
@@ -145,7 +147,6 @@ class Simulation:
         outcome = Outcome(samples=count)
         best = [inf] * count
         probe_check_s = 0.0
-        last_paths: tuple[str, ...] = ()
         for i, now_s in enumerate(self.times):
             self._take_reports(now_s)
             while self._hedges and self._hedges[0][0] <= now_s:
@@ -162,9 +163,8 @@ class Simulation:
                 outstanding_s=self._outstanding(now_s),
                 can_hedge=self._can_hedge,
             )
-            if choice.paths != last_paths:
-                last_paths = choice.paths
-                outcome.choices += 1
+            if not outcome.taken or choice.paths != outcome.taken[-1][1]:
+                outcome.taken.append((now_s, choice.paths))
             outcome.last = choice
             for name in choice.paths:
                 delay_s, sent = self._send(self._index[name], i, now_s)
@@ -175,7 +175,7 @@ class Simulation:
                     heapq.heappush(self._hedges, (due_s, i, path, sent))
             if now_s >= probe_check_s:
                 probe_check_s = now_s + PROBE_CHECK_S
-                outcome.probes += self._probe(i, now_s, choice.probe_soon)
+                outcome.probes += self._probe(i, now_s, choice.is_hopeless)
         deadline_s = self._deadline_s
         outcome.missed = sum(each > deadline_s for each in best)
         outcome.missed_by_all = sum(
@@ -186,12 +186,10 @@ class Simulation:
         )
         return outcome
 
-    def _send(
-        self, path: int, i: int, now_s: float, *, is_probe: bool = False
-    ) -> tuple[float, _Sent]:
+    def _send(self, path: int, i: int, now_s: float) -> tuple[float, _Sent]:
         delay_s = self.delays[path][i]
         model = self.models[path]
-        sent = _Sent(now_s, is_probe)
+        sent = _Sent(now_s)
         self._number += 1
         known_s = now_s + delay_s + model.base_s
         heapq.heappush(self._reports, (known_s, self._number, path, delay_s + model.clock_s, sent))
@@ -204,7 +202,7 @@ class Simulation:
             known_s, _, path, delay_s, sent = heapq.heappop(reports)
             sent.is_confirmed = True
             quality = self.qualities[path]
-            quality.observe(delay_s, known_s, is_probe=sent.is_probe)
+            quality.observe(delay_s, known_s)
             quality.observe_confirmation(known_s - sent.at_s, known_s)
 
     def _outstanding(self, now_s: float) -> dict[str, float]:
@@ -221,7 +219,7 @@ class Simulation:
         for path, quality in enumerate(self.qualities):
             if quality.is_probe_due(now_s, self.rate, soon=soon):
                 quality.probed(now_s)
-                self._send(path, i, now_s, is_probe=True)
+                self._send(path, i, now_s)
                 probes += 1
         return probes
 
