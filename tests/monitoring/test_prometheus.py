@@ -28,6 +28,13 @@ _DDS_ON_LOOPBACK = (
     "<CycloneDDS><Domain><General><Interfaces><NetworkInterface name='lo'/></Interfaces>"
     "</General></Domain></CycloneDDS>"
 )
+_OTHER_CLOCK = """
+import os, sys, time
+real = time.time_ns
+if "router" in sys.orig_argv:
+    time.time_ns = lambda: real() + 300_000_000 * os.path.exists({!r})
+"""
+"""Python runs it in every process of the system before anything else."""
 _ROOT = Path(__file__).parents[2]
 _LATE = frozenset({"DdswanDeadlineMisses"})
 _EMPTY_WHILE_ALL_IS_WELL = {
@@ -45,9 +52,15 @@ class _System:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder = folder
         self._stack = stack
+        self.traces = folder / "traces"
+        self._wrong_clock = folder / "the router's clock is wrong"
+        (folder / "sitecustomize.py").write_text(_OTHER_CLOCK.format(str(self._wrong_clock)))
         self.targets: dict[str, list[str]] = {"ddswan-router": [], "ddswan-edge": []}
         settings = {
             "fabric": "watched",
+            # Small, so that they are full soon.
+            "stream": {"window_bytes": 2**21},
+            "trace": {"directory": str(self.traces), "share": 1.0, "file_age_s": 1},
             "zookeeper": {"hosts": f"127.0.0.1:{free_port()}", "session_timeout_s": 4},
             "metrics": {"host": "127.0.0.1"},
             "routers": [
@@ -80,13 +93,39 @@ class _System:
         where = (f"--domain={_DOMAINS[lan]}", f"--topic={topic}")
         return self._start(name, f"tests.apps.{kind}", *where, *options)
 
+    @contextmanager
+    def disk_full(self) -> Iterator[None]:
+        """Nobody can write a trace: their directory has become a file."""
+        aside = self.traces.with_name("aside")
+        self.traces.rename(aside)
+        self.traces.touch()
+        try:
+            yield
+        finally:
+            self.traces.unlink()
+            aside.rename(self.traces)
+
+    @contextmanager
+    def wrong_clock(self) -> Iterator[None]:
+        """The router's clock is ahead of everybody else's."""
+        self._wrong_clock.touch()
+        try:
+            yield
+        finally:
+            self._wrong_clock.unlink()
+
     def _start(self, name: str, module: str, *arguments: str) -> Process:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DDSWAN_")}
         process = Process(
             [sys.executable, "-m", module, *arguments],
             name=name,
             output=self._folder / name,
-            env={**environment, "CYCLONEDDS_URI": _DDS_ON_LOOPBACK, "TMPDIR": str(self._folder)},
+            env={
+                **environment,
+                "CYCLONEDDS_URI": _DDS_ON_LOOPBACK,
+                "TMPDIR": str(self._folder),
+                "PYTHONPATH": str(self._folder),
+            },
             cwd=_ROOT,
         )
         # `up` ends its children, also when it is killed.
@@ -123,17 +162,21 @@ def test_alerts_come_and_go_and_dashboards_have_data(system: _System, tmp_path: 
     folder.mkdir()
     with Prometheus(folder, dict(system.targets)) as prometheus:
         forever = ("--count=1000000", "--quiet", "--wait-readers=1")
-        subscribers = [
+        flow, *others = [
             system.application("sub-flow", "sub", "b", "flow"),
             system.application("sub-late", "sub", "b", "late"),
+            system.application("sub-loose", "sub", "b", "loose", "--best-effort"),
         ]
-        # Enough bytes to fill what DDS keeps for a reader that does not read.
+        # Enough bytes to fill what DDS keeps for a reader that does not read, and the way to a
+        # router that does not.
         system.application("pub-flow", "pub", "a", "flow", "--rate=100", "--size=20000", *forever)
+        loose = ("--rate=100", "--size=60000", "--best-effort")
+        system.application("pub-loose", "pub", "a", "loose", *loose, *forever)
         late = system.application(
             *("pub-late", "pub", "a", "late", "--rate=50", *forever),
             *("--deadline-ms=50", "--age-ms=100"),
         )
-        for subscriber in subscribers:
+        for subscriber in (flow, *others):
             subscriber.wait_for_line('"index": 100,', 40.0)
 
         # Nothing is wrong but that one topic is late.
@@ -146,14 +189,19 @@ def test_alerts_come_and_go_and_dashboards_have_data(system: _System, tmp_path: 
             prometheus.wait_for_alerts(
                 {"DdswanRouterDown", "DdswanNoLeader", "DdswanTopicUnassigned"}, 20.0
             )
+        # What was sent meanwhile and nobody kept is missed when samples come again.
+        prometheus.wait_for_alerts({"DdswanBestEffortDrops"}, 20.0)
         prometheus.wait_for_silence(30.0)
 
-        with _stopped(system.broker("ZooKeeperServerMain")):
-            prometheus.wait_for_alerts({"DdswanZooKeeperSessionLost"}, 20.0)
+        zookeeper = system.broker("ZooKeeperServerMain")
+        with _stopped(zookeeper), system.disk_full(), system.wrong_clock():
+            prometheus.wait_for_alerts(
+                {"DdswanZooKeeperSessionLost", "DdswanTraceDiskFull", "DdswanClockError"}, 20.0
+            )
         prometheus.wait_for_silence(30.0)
 
-        with _stopped(subscribers[0]):
-            prometheus.wait_for_alerts({"DdswanLaggardLan"}, 20.0)
+        with _stopped(flow):
+            prometheus.wait_for_alerts({"DdswanLaggardLan", "DdswanWindowFull"}, 20.0)
         prometheus.wait_for_silence(30.0)
 
 
