@@ -20,7 +20,12 @@ _BURST = 10
 _PERIOD_S = 60.0
 _SECRET_NAME = re.compile(r"passw|secret|token|credential|private_key", re.IGNORECASE)
 _SECRET_IN_URL = re.compile(r"(://[^/@\s:]*:)[^/@\s]+@")
+_SECRET_IN_TEXT = re.compile(
+    r"((?:passw|secret|token|credential)\w*[\"']?\s*[=:]\s*)(?!\s)(\"[^\"]*\"|'[^']*'|[^\s,;&\"']+)",
+    re.IGNORECASE,
+)
 _HIDDEN = "(hidden)"
+_OF_EVERY_LINE = ("time", "level", "logger", "message")
 
 
 class Repeats:
@@ -133,7 +138,7 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         entry = _fields(record)
         if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)
+            entry["traceback"] = _without_secret(self.formatException(record.exc_info))
         fields = "".join(f" {key}={_plain(value)}" for key, value in entry.items())
         return (
             f"{_timestamp(record)} {record.levelname:<7} {_short_name(record)} "
@@ -146,15 +151,20 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
+            **_fields(record),
             "time": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": _short_name(record),
             "message": _message(record),
-            **_fields(record),
         }
+        # What says what the line is comes first, and no field can take its place.
+        entry = {name: entry[name] for name in (*_OF_EVERY_LINE, *entry)}
         if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, default=str)
+            entry["traceback"] = _without_secret(self.formatException(record.exc_info))
+        try:
+            return json.dumps(entry, default=str, allow_nan=False)
+        except (TypeError, ValueError):  # infinite, or a mapping with keys JSON does not know
+            return json.dumps({name: str(value) for name, value in entry.items()})
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -171,11 +181,13 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _without_secret(value: Any) -> Any:
-    """Numbers and the like as they are; a text without the password of a URL."""
+    """Numbers and the like as they are; a text without the password of a URL or `password=…`."""
     if value is None or isinstance(value, int | float):
         return value
     text = str(value)
-    return _SECRET_IN_URL.sub(rf"\1{_HIDDEN}@", text) if "://" in text else value
+    hidden = _SECRET_IN_URL.sub(rf"\1{_HIDDEN}@", text)
+    hidden = _SECRET_IN_TEXT.sub(rf"\1{_HIDDEN}", hidden)
+    return value if hidden == text else hidden
 
 
 def _short_name(record: logging.LogRecord) -> str:
@@ -188,11 +200,14 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 def _one_line(text: str) -> str:
-    return text.replace("\r", "\\r").replace("\n", "\\n")
+    """Nothing in it ends a line or speaks to the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _plain(value: Any) -> str:
     text = str(value)
     if text and text.isprintable() and not set(text) & set(' ="'):
         return text
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=not text.isprintable())

@@ -7,8 +7,11 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.observe.logs import JsonLines, Logger, Repeats, TextLines, get_logger, set_up_logging
 
@@ -114,6 +117,9 @@ def test_secrets_stay_secret(output: io.StringIO, style: str) -> None:
     get_logger("x").info("seen", keystore_password="hunter2", auth_token="hunter2", address=url)
     get_logger("x").error("it failed", error=ValueError(f"cannot reach {url}"))
     logging.getLogger("somebody").warning("cannot reach %s", url)
+    for text in ("password=hunter2", "Token: hunter2, next", '{"secret_key": "hunter2"}'):
+        get_logger("x").error("it failed", error=ValueError(text), tried=[text])
+        logging.getLogger("somebody").warning("bad line %s", text)
     assert "hunter2" not in output.getvalue()
     assert output.getvalue().count("https://somebody:(hidden)@host:1/path") == 3
 
@@ -130,6 +136,42 @@ def test_a_repeated_warning_is_held_back_and_counted(output: io.StringIO) -> Non
     clock.now_s = 61.0
     log.warning("bad frame", number=1000)
     assert output.getvalue().endswith("bad frame number=1000 repeated=990\n")
+
+
+_ANYTHING = st.recursive(
+    st.none()
+    | st.floats()
+    | st.integers()
+    | st.text(st.characters())
+    | st.binary()
+    | st.just(float("inf")),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.tuples(st.integers()), inner),
+    max_leaves=5,
+)
+
+
+@given(
+    message=st.text(st.characters()),
+    fields=st.dictionaries(
+        st.from_regex(r"[a-z_]{1,9}", fullmatch=True)
+        | st.sampled_from(["time", "level", "message"]),
+        _ANYTHING,
+    ),
+)
+def test_any_event_is_one_line_that_can_be_read(message: str, fields: dict[str, Any]) -> None:
+    record = logging.LogRecord("ddswan.x", logging.WARNING, "f", 1, message, None, None)
+    record.fields = fields
+    for line in (TextLines().format(record), JsonLines().format(record)):
+        assert len(line.splitlines()) <= 1
+        assert line.isprintable()
+
+    def no_constant(text: str) -> None:
+        raise AssertionError(f"{text} is no JSON")
+
+    entry = json.loads(JsonLines().format(record), parse_constant=no_constant)
+    assert entry["level"] == "warning" and entry["logger"] == "x"
+    assert list(entry)[:4] == ["time", "level", "logger", "message"]
+    assert entry.keys() == {*fields, "time", "level", "logger", "message"}
 
 
 def test_formatters_take_records_without_fields() -> None:
