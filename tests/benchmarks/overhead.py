@@ -1,70 +1,60 @@
-"""What being watched costs: the same throughput without metrics, with them, and with traces, as
-ratios within one run. Run by `./dev bench overhead`.
+"""What being watched costs: one flow whose edges are switched, again and again, between no metrics,
+metrics, and traces of few or all batches; the rates before and after are compared. Run by
+`./dev bench overhead`.
 """
 
 from __future__ import annotations
 
-import threading
+import math
+import os
+import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from tests.benchmarks.measure import Meter, Result, environment, median, print_table, write_json
+from tests.benchmarks.measure import Result, environment, median, print_table, write_json
 from tests.benchmarks.options import Options
-from tests.benchmarks.throughput import reception, total_of
-from tests.lab.fabric import EDGE_METRICS, Fabric, edge_of
+from tests.benchmarks.switched import Mode
+from tests.benchmarks.throughput import total_of
+from tests.lab.fabric import EDGE_METRICS, Fabric
 from tests.lab.namespaces import Lab
-from tests.lab.process import Process, ProcessFailed
+from tests.lab.process import Process, ProcessFailed, Usage
+from tests.lab.wan import WAN_INTERFACE
 
 SIZES = (64, 1024)
 START_S = 3.0
-"""Granted for discovery and the first second, not counted."""
-_SCRAPE_EVERY_S = 1.0
+"""Granted for discovery and the first seconds, not counted."""
+SETTLE_S = 0.7
+"""Not counted after a switch: what is under way, and rows that wait for the trace writer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
-    """Edges of a pair of LANs of their own, which differ in nothing else."""
-
+class Comparison:
     name: str
-    against: str | None
-    """The variant its costs are told by; None: it is the yardstick."""
+    against: Mode
     most_cost: float | None
     """The share of the rate it may cost."""
-    module: str = "gateway.cli"
-    trace_share: float | None = None
-
-    @property
-    def is_counted(self) -> bool:
-        return self.module == "gateway.cli"
 
 
-NOTHING, METRICS = "nothing", "metrics"
-VARIANTS = (
-    Variant(NOTHING, None, None, module="tests.benchmarks.uncounted"),
-    Variant(METRICS, NOTHING, 0.02),
-    Variant("traces 1 %", METRICS, 0.03, trace_share=0.01),
-    Variant("traces 100 %", METRICS, None, trace_share=1.0),
-)
-_BY_LAN = {
-    f"{side}{number}": variant for number, variant in enumerate(VARIANTS) for side in ("a", "b")
+COMPARISONS = {
+    Mode.METRICS: Comparison("metrics", Mode.NOTHING, 0.02),
+    Mode.TRACES_1: Comparison("traces of 1 %", Mode.METRICS, 0.03),
+    Mode.TRACES_100: Comparison("traces of 100 %", Mode.METRICS, None),
 }
 
 
-class _Watched(Fabric):
-    """One router for all variants, two edges for each."""
+class _Switched(Fabric):
+    """Edges that obey the signals of switched.py."""
 
     def _ddswan(self, id: str, *arguments: str, lan: str = "") -> Process:
-        variant = _BY_LAN.get(lan)
-        if variant is None:
+        if not lan:
             return super()._ddswan(id, *arguments)
-        settings = dict(EDGE_METRICS)
-        if variant.trace_share is not None:
-            settings["DDSWAN_TRACE_DIRECTORY"] = str(self.lab.directory / "traces" / lan)
-            settings["DDSWAN_TRACE_SHARE"] = str(variant.trace_share)
-        process = self.lab.lan(lan).python(variant.module, *arguments, name=id, env=settings)
+        traces = {
+            "DDSWAN_TRACE_DIRECTORY": str(self.lab.directory / "traces"),
+            "DDSWAN_TRACE_SHARE": "1",
+        }
+        process = self.lab.lan(lan).python(
+            "tests.benchmarks.switched", *arguments, name=id, env=EDGE_METRICS | traces
+        )
         self.brokers[id] = process
         return process
 
@@ -72,122 +62,130 @@ class _Watched(Fabric):
 def run(options: Options) -> int:
     began = environment()
     sizes = SIZES[:1] if options.is_quick else options.sizes or SIZES
-    runs: dict[int, list[dict[str, Result]]] = {size: [] for size in sizes}
-    variants = VARIANTS[:2] if options.is_quick else VARIANTS
-    lans = [lan for lan, variant in _BY_LAN.items() if variant in variants]
-    with Lab(*lans) as lab, _Watched(lab, lans) as fabric:
+    flows: dict[int, list[dict[Mode, Result]]] = {}
+    with Lab("a", "b") as lab, _Switched(lab, ["a", "b"]) as fabric:
+        for lan in ("a", "b"):
+            fabric.ask(lan, "/metrics")  # whoever carries questions lives as long as this thread
         for size in sizes:
-            for repetition in range(options.repetitions):
-                # Each begins once in every place, so that what a run leaves behind meets all.
-                turn = repetition % len(variants)
-                found = {}
-                for variant in (*variants[turn:], *variants[:turn]):
-                    found[variant.name] = measure(fabric, options, variant, size)
-                    rate = found[variant.name]["rate"]
-                    print(f"{size} B, {variant.name}: {rate:,.0f}/s", flush=True)
-                runs[size].append(found)
-    result = conclude(options, runs) | {"environment": began}
+            flows[size] = flow(fabric, options, size)
+    result = conclude(options, flows) | {"environment": began}
     show(result)
     write_json(options.json, result)
     return 0
 
 
-def measure(fabric: Fabric, options: Options, variant: Variant, size: int) -> Result:
-    """ddsperf at full speed, which a reliable writer is slowed from to what its reader takes."""
-    lan_a, lan_b = (lan for lan, each in _BY_LAN.items() if each is variant)
-    lasts_s = START_S + options.seconds
-    subscriber = fabric.lab.lan(lan_b).spawn(
-        ["ddsperf", f"-D{lasts_s + 3:g}", "-1", "sub"], name="ddsperf-sub"
+def flow(fabric: Fabric, options: Options, size: int) -> list[dict[Mode, Result]]:
+    """ddsperf at full speed through all phases, which a reliable writer is slowed from to what its
+    reader takes. By repetition and mode: bytes a second, and the edges' CPU seconds for a byte."""
+    phase_s = SETTLE_S + options.seconds
+    lasts_s = START_S + options.repetitions * len(Mode) * (phase_s + 0.1) + 2.0
+    subscriber = fabric.lab.lan("b").spawn(
+        ["ddsperf", f"-D{lasts_s + 3:.0f}", "-1", "sub"], name="ddsperf-sub"
     )
     subscriber.wait_for_line("new \\(self\\)", 10.0)
-    started = time.monotonic()
-    publisher = fabric.lab.lan(lan_a).spawn(
-        ["ddsperf", f"-D{lasts_s:g}", "pub", "size", str(size)], name="ddsperf-pub"
+    publisher = fabric.lab.lan("a").spawn(
+        ["ddsperf", f"-D{lasts_s:.0f}", "pub", "size", str(size)], name="ddsperf-pub"
     )
-    until = time.monotonic() - started + lasts_s
-    scraped = (lan_a, lan_b) if variant.is_counted else ()
-    with _scraping(fabric, scraped), Meter(fabric, {}) as meter:
-        publisher.wait_for_success(lasts_s + 20.0)
-        code = subscriber.wait(30.0)
-    found = reception(subscriber, code, until, options)
-    if found["lost"]:
-        raise ProcessFailed(f"{variant.name}, {size} B: {found['lost']} samples are lost")
-    used = meter.used(total_of(subscriber))
-    return {
-        "rate": found["rate"],
-        "cpu_s_per_million": sum(used[edge_of(lan)]["cpu_s_per_million"] for lan in (lan_a, lan_b)),
-    }
+    time.sleep(START_S)
+    found: list[dict[Mode, Result]] = []
+    for repetition in range(options.repetitions):
+        # There and back, so that what a phase leaves behind meets both neighbours alike.
+        order = list(Mode) if repetition % 2 == 0 else list(reversed(Mode))
+        found.append({mode: phase(fabric, options, mode) for mode in order})
+        rates = "  ".join(f"{found[-1][mode]['rate'] / 1e6:.1f}" for mode in Mode)
+        print(f"{size} B, {repetition + 1} of {options.repetitions}, MB/s: {rates}", flush=True)
+    if not publisher.is_running:
+        raise ProcessFailed(f"the publisher ended before the last phase:\n{publisher.tail()}")
+    publisher.wait_for_success(lasts_s + 20.0)
+    code = subscriber.wait(30.0)
+    words = [line.split() for line in subscriber.lines() if " lost " in line][-1]
+    lost = int(words[words.index("lost") + 1])
+    if code != 0 or lost or not total_of(subscriber):
+        raise ProcessFailed(f"{size} B: {lost} samples are lost:\n{subscriber.tail()}")
+    return found
 
 
-@contextmanager
-def _scraping(fabric: Fabric, lans: tuple[str, ...]) -> Iterator[None]:
-    """More often than any Prometheus would."""
-    ended = threading.Event()
-
-    def scrape() -> None:
-        while not ended.wait(_SCRAPE_EVERY_S):
-            for lan in lans:
-                fabric.ask(lan, "/metrics")
-
-    thread = threading.Thread(target=scrape, name="scraper")
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
+def phase(fabric: Fabric, options: Options, mode: Mode) -> Result:
+    for lan in ("a", "b"):
+        os.kill(fabric.edge(lan).pid, mode.signal)
+    time.sleep(SETTLE_S)
+    if mode is not Mode.NOTHING:
+        for lan in ("a", "b"):
+            fabric.ask(lan, "/metrics")
+    began_s, before, used_s = time.monotonic(), _received(fabric), _cpu_s(fabric)
+    time.sleep(options.seconds)
+    seconds, received = time.monotonic() - began_s, _received(fabric) - before
+    if not received:
+        raise ProcessFailed("nothing flows; see the edges' output")
+    return {"rate": received / seconds, "cpu_s": (_cpu_s(fabric) - used_s) / received}
 
 
-def conclude(options: Options, runs: dict[int, list[dict[str, Result]]]) -> dict[str, Any]:
-    """Ratios are made within a repetition, whose variants follow each other closely."""
-    sizes: dict[int, dict[str, Result]] = {}
-    for size, repetitions in runs.items():
-        rows = sizes[size] = {}
-        for variant in VARIANTS:
-            if variant.name not in repetitions[0]:
-                continue  # a smoke test
-            own = [found[variant.name] for found in repetitions]
-            row: Result = {
-                key: median(one[key] for one in own) for key in ("rate", "cpu_s_per_million")
-            }
-            if variant.against is not None:
-                base = [found[variant.against] for found in repetitions]
-                for key in ("rate", "cpu_s_per_million"):
-                    ratios = [a[key] / b[key] for a, b in zip(own, base, strict=True) if b[key]]
-                    row[f"{key}_ratios"] = ratios
-                    row[f"{key}_ratio"] = median(ratios)
-            rows[variant.name] = row | {"against": variant.against, "most_cost": variant.most_cost}
+def _received(fabric: Fabric) -> int:
+    return fabric.lab.lan("b").interface_bytes(WAN_INTERFACE)[0]
+
+
+def _cpu_s(fabric: Fabric) -> float:
+    found = [Usage.of(fabric.edge(lan).pid) for lan in ("a", "b")]
+    return sum(usage.cpu_s for usage in found if usage is not None)
+
+
+def conclude(options: Options, flows: dict[int, list[dict[Mode, Result]]]) -> Result:
     return {
         "benchmark": "overhead",
         "repetitions": options.repetitions,
         "seconds": options.seconds,
         "is_quick": options.is_quick,
-        "sizes": sizes,
-        "runs": runs,
+        "sizes": {
+            size: {
+                "bytes_per_s": median(row[Mode.METRICS]["rate"] for row in rows),
+                "compared": [compare(rows, mode) for mode in COMPARISONS],
+            }
+            for size, rows in flows.items()
+        },
+        "runs": {
+            size: [{mode.name.lower(): row[mode] for mode in Mode} for row in rows]
+            for size, rows in flows.items()
+        },
     }
 
 
+def compare(rows: list[dict[Mode, Result]], mode: Mode) -> Result:
+    """Ratios are made within a repetition, whose phases follow each other closely."""
+    wanted = COMPARISONS[mode]
+    found: Result = {
+        "name": wanted.name,
+        "against": wanted.against.name.lower(),
+        "most_cost": wanted.most_cost,
+    }
+    for key in ("rate", "cpu_s"):
+        logs = [math.log(row[mode][key] / row[wanted.against][key]) for row in rows]
+        error = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else math.nan
+        found[f"{key}_ratio"] = math.exp(statistics.fmean(logs))
+        found[f"{key}_error"] = error if math.isfinite(error) else None
+    return found
+
+
 def show(result: Result) -> None:
-    for size, rows in result["sizes"].items():
+    for size, found in result["sizes"].items():
         print_table(
-            f"{size} B, medians of {result['repetitions']}; ratios are made within a repetition "
-            "(in brackets the lowest and the highest)",
-            ("edges with", "samples/s", "rate", "", "edges' CPU s/million", "ratio", "to reach"),
-            [_line(name, row) for name, row in rows.items()],
+            f"{size} B, {found['bytes_per_s'] / 1e6:.0f} MB/s; means of {result['repetitions']} "
+            "ratios and their standard errors",
+            ("edges with", "against", "rate", "", "edges' CPU a sample", "", "rate to reach"),
+            [_line(row) for row in found["compared"]],
         )
 
 
-def _line(name: str, row: Result) -> tuple[str, ...]:
-    rate, cpu = f"{row['rate']:,.0f}", f"{row['cpu_s_per_million']:.2f}"
-    if row["against"] is None:
-        return name, rate, "", "", cpu, "", ""
-    ratios = row["rate_ratios"]
+def _line(row: Result) -> tuple[str, ...]:
+    def error(key: str) -> str:
+        value = row[f"{key}_error"]
+        return "" if value is None else f"± {value:.3f}"
+
     return (
-        f"{name} (against {row['against']})",
-        rate,
+        row["name"],
+        row["against"],
         f"{row['rate_ratio']:.3f}",
-        f"({min(ratios):.2f} to {max(ratios):.2f})",
-        cpu,
-        f"{row['cpu_s_per_million_ratio']:.3f}",
+        error("rate"),
+        f"{row['cpu_s_ratio']:.3f}",
+        error("cpu_s"),
         "" if row["most_cost"] is None else f"> {1 - row['most_cost']:.2f}",
     )
