@@ -168,12 +168,12 @@ def _broken_header(version: int) -> FrameError:
     return FrameError("frame dropped: its reserved bytes are not zero")
 
 
-def readdress(frame: bytes, to: Sequence[str]) -> bytes:
+def readdress(frame: bytes, to: Sequence[str], sent_ns: int = 0) -> bytes:
     """The same frame for other edges: for resending to one of them. How long a batch took is asked
-    of the first sending only, and a trace tells when that was."""
+    of the first sending on a path only (`sent_ns`), and a trace tells when the very first was."""
     envelope, payload, _ = decode(frame)
     if envelope.HasField("batch"):
-        envelope.batch.sent_ns = 0
+        envelope.batch.sent_ns = sent_ns
     if envelope.HasField("trace"):
         envelope.trace.ClearField("copies")
         envelope.trace.ClearField("router_clock_error_ns")

@@ -387,6 +387,13 @@ class OutgoingStream:
 
     # ------------------------------------------------------------ looking
 
+    def missing(self, edge: str, first: int) -> Sent | None:
+        """The kept batch that begins with this number, unless this subscriber has it."""
+        subscriber = self._subscribers.get(edge)
+        if subscriber is None:
+            return None
+        return next(self._missing(subscriber, first, first + 1), None)
+
     def unacknowledged(self, edge: str) -> list[Sent]:
         """What this subscriber has not written yet, oldest first."""
         subscriber = self._subscribers.get(edge)
