@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from edge_broker.hedges import Hedges, SendCopy
 from edge_broker.links import Link
-from edge_broker.pairs import OpenPath, Pairs
+from edge_broker.pairs import OpenPath, Pairs, Path
 from gateway.config import Express
 from gateway.model import INFINITE_NS, Profile
 from gateway.plan.path_choice import Mode, PathChooser
@@ -60,6 +61,15 @@ class Group(NamedTuple):
     edges: tuple[str, ...]
 
 
+class _Hedging(NamedTuple):
+    """A copy for one edge that waits."""
+
+    edge: str
+    first: Path
+    second: OpenPath
+    after_s: float
+
+
 class DeadlineRouting:
     """Where the batches of one outflow go."""
 
@@ -73,9 +83,15 @@ class DeadlineRouting:
         self._paths: dict[str, list[OpenPath]] = {}
         self._plan: list[Group] = []
         self._taken: list[OpenPath] = []
+        self._hedging: list[_Hedging] = []
+        self._hedges: Hedges | None = None
         self._planned_for: tuple[str, ...] = ()
         self._planned_s = 0.0
         self._generation = -1
+
+    def hedge_with(self, send_copy: SendCopy) -> None:
+        """Batches are kept until they are acknowledged, so copies may wait."""
+        self._hedges = Hedges(send_copy)
 
     def paths(self, edge: str, generation: int) -> list[OpenPath]:
         """The ways to this edge now; they change with the generation of the links."""
@@ -119,10 +135,14 @@ class DeadlineRouting:
         sent_ns: int,
         now_s: float,
         generation: int,
+        number: int,
     ) -> None:
-        """The batch went as planned; decides for the next one."""
+        """The batch that begins with this number went as planned; decides for the next one."""
         for each in self._taken:
             each.path.note_batch(sent_ns)
+        if self._hedges is not None:
+            for edge, first, second, after_s in self._hedging:
+                self._hedges.arm(first, sent_ns, edge, number, second, after_s)
         for edge in edges:
             pair = self._pairs.pair(edge)
             pair.used_s = now_s
@@ -139,6 +159,7 @@ class DeadlineRouting:
     ) -> None:
         groups: dict[int, tuple[Link, str, list[str]]] = {}
         self._taken = []
+        self._hedging = []
         for edge in edges:
             for chosen in self._choose(edge, oldest_ns, sent_ns, now_s, generation):
                 self._taken.append(chosen)
@@ -168,10 +189,16 @@ class DeadlineRouting:
             now_s,
             clock_error_s=0.0 if estimate is None else estimate.likely_error_ns / 1e9,
             outstanding_s={each.way.name: each.path.outstanding_s(sent_ns) for each in paths},
+            can_hedge=self._hedges is not None,
         )
         if choice.is_hopeless:
             pair.hopeless_s = now_s
-        return [each for each in paths if each.way.name in choice.paths]
+        taken = [each for each in paths if each.way.name in choice.paths]
+        if (hedge := choice.hedge) is not None:
+            for each in paths:
+                if each.way.name == hedge.path:
+                    self._hedging.append(_Hedging(edge, taken[0].path, each, hedge.after_s))
+        return taken
 
     def forget(self, edge: str) -> None:
         self._choosers.pop(edge, None)

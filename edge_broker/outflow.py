@@ -12,6 +12,7 @@ from edge_broker.deadlines import DeadlineRouting, Group
 from edge_broker.history import HistoryCache
 from edge_broker.lifecycle import Columns, split
 from edge_broker.links import EXPRESS, ROUTED, STANDBY, Link, Links
+from edge_broker.pairs import OpenPath
 from edge_broker.source import Source
 from edge_broker.tracing import OutgoingTrace
 from gateway.model import INFINITE_NS, Liveliness, Profile, Reliability
@@ -120,6 +121,8 @@ class Outflow:
             label = self._metrics.topic_label(self.topic)
             for path in (EXPRESS, STANDBY):
                 self._batches[path] = self._metrics.batches_sent.labels(topic=label, path=path)
+            if self.is_reliable:
+                deadline.hedge_with(self._send_copy)
 
     @property
     def is_over(self) -> bool:
@@ -347,8 +350,16 @@ class Outflow:
             stream.mark_for_resend(edge, first)
         if self.deadline is not None:
             self.deadline.sent(
-                stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation
+                stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation, first
             )
+
+    def _send_copy(self, edge: str, first: int, over: OpenPath, now_ns: int) -> bool:
+        """Of a batch that may come too late; False: it has arrived, or cannot go there."""
+        sent = self.stream.missing(edge, first)
+        if sent is None or not over.way.link.send(readdress(sent.frame, (edge,), now_ns)):
+            return False
+        self._batches[over.way.name].inc()
+        return True
 
     def resend(self, now_s: float) -> None:
         """Sends again what is overdue, unless a link has enough to do already."""

@@ -42,6 +42,8 @@ class Path:
         self._probes: deque[int] = deque()
         """When what is not confirmed yet was sent, by the wall clock here."""
         self._told = 0
+        self.confirmed_ns = 0
+        """What was sent up to then has arrived, or is lost."""
 
     def note_batch(self, now_ns: int) -> None:
         if len(self._batches) < _MOST_OUTSTANDING:
@@ -64,6 +66,7 @@ class Path:
 
     def confirm(self, newest_ns: int, total: int, now_ns: int, now_s: float) -> None:
         """Everything sent up to then has arrived, or never will: paths keep the order."""
+        self.confirmed_ns = max(self.confirmed_ns, newest_ns)
         confirmed = 0
         batches = self._batches
         # As `outstanding_s` counts: reports tell of several batches together.

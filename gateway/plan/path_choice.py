@@ -9,12 +9,12 @@ slower, none is sent, and a clock error matters only where it changes which path
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import prod
-from operator import mul
 
+from gateway.plan.path_hedge import Hedge, plan_hedge
+from gateway.plan.path_outlook import Outlook, budgets_of, look, most_rescued, risk_of
 from gateway.plan.path_quality import PathQuality
 from gateway.plan.path_return import PathReturn
 
@@ -30,14 +30,7 @@ FASTER_S = 2.0
 """A path has to be clearly faster for so long before a path that does its work is left for it."""
 FASTER_SHARE = 0.9
 FASTER_LEAST_S = 0.002
-HEDGED_SHARE_MOST = 0.2
-"""A first copy that is late more often than this is not worth waiting for."""
-HEDGE_KNOWN_LEAST = 50.0
-BRIDGED_S = 1.0
-"""Copies bridge a stall that is no longer than this: most are over sooner than a path that was left
-could be returned to."""
 _BUDGET_TOLERANCE = 0.05
-_ERROR_STEPS = (-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0)
 
 _NOTHING_OUTSTANDING: Mapping[str, float] = {}
 
@@ -51,14 +44,6 @@ class Mode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hedge:
-    """Send a copy on `path` if the batch is not confirmed `after_s` after it was sent."""
-
-    path: str
-    after_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Choice:
     paths: tuple[str, ...]
     """Send one copy on each; empty when no path is up."""
@@ -69,26 +54,6 @@ class Choice:
     """Expected share of samples that miss although one of the paths not taken would not."""
     is_hopeless: bool = False
     """No path is in time as far as is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Outlook:
-    """One path and this budget, for each clock error considered."""
-
-    quality: PathQuality
-    usually_late: tuple[float, ...]
-    """As if it did not stall, unless it does so for long: what speaks for keeping to it."""
-    late: tuple[float, ...]
-    rescue: tuple[float, ...]
-    is_stalled: bool
-
-    @property
-    def as_usual(self) -> _Outlook:
-        """Were it not for a short stall."""
-        if not self.is_stalled:
-            return self
-        usual = self.usually_late
-        return _Outlook(self.quality, usual, usual, self.rescue, is_stalled=False)
 
 
 class PathChooser:
@@ -167,24 +132,24 @@ class PathChooser:
             return Choice((usable[0].name,), f"{usable[0].name} alone: no other path is up")
         if self.mode is Mode.DUPLICATE:
             return Choice(tuple(each.name for each in usable), "all paths: mode duplicate")
-        budgets = _budgets_s(budget_s, clock_error_s)
+        budgets = budgets_of(budget_s, clock_error_s)
         outlooks = [
-            _look(each, budgets, now_s, outstanding_s.get(each.name, 0.0)) for each in usable
+            look(each, budgets, now_s, outstanding_s.get(each.name, 0.0)) for each in usable
         ]
         primary = self._choose_primary(outlooks, budget_s, now_s)
         others = [each for each in outlooks if each is not primary]
         if (
             self.choice is not None
             and primary.quality.name not in self.choice.paths
-            and _most_rescued(others) > self.target
+            and most_rescued(others) > self.target
         ):
             # It lay idle, so it may stall as well: both are used until it has shown itself.
             shown_s = now_s + HOLD_S + min(HOLD_MOST_S, primary.quality.overdue_s)
             self._copies_until_s = max(self._copies_until_s, shown_s)
-        risk = _risk([primary], others)
+        risk = risk_of([primary], others)
         hedge, hedged_risk = None, risk
         if can_hedge:
-            hedge, hedged_risk = _plan_hedge(primary, others, budgets, now_s)
+            hedge, hedged_risk = plan_hedge(primary, others, budgets, now_s, self.target)
         has_copies = self.choice is not None and len(self.choice.paths) > 1
         limit = self.target * (LEAVING_SHARE if has_copies else 1.0)
         tried = [each for each in others if self._return_of(each.quality).is_trying]
@@ -196,12 +161,12 @@ class PathChooser:
 
     # ------------------------------------------------------------ the first path
 
-    def _choose_primary(self, outlooks: list[_Outlook], budget_s: float, now_s: float) -> _Outlook:
+    def _choose_primary(self, outlooks: list[Outlook], budget_s: float, now_s: float) -> Outlook:
         """The path whose misses the others could help least; among equals the fastest. The one in
         use is kept while it is as good, or the better one has not proven faster for long."""
         risks = {
             each.quality.name: max(
-                _risk([each.as_usual], [other for other in outlooks if other is not each]),
+                risk_of([each.as_usual], [other for other in outlooks if other is not each]),
                 self.target,
             )
             for each in outlooks
@@ -234,7 +199,7 @@ class PathChooser:
         return best
 
     def _consider_returns(
-        self, current: _Outlook, riskier: list[_Outlook], budget_s: float, now_s: float
+        self, current: Outlook, riskier: list[Outlook], budget_s: float, now_s: float
     ) -> None:
         """Faster paths that only memory speaks against are tried after a while."""
         for each in riskier:
@@ -254,14 +219,14 @@ class PathChooser:
 
     def _alone(
         self,
-        primary: _Outlook,
-        others: list[_Outlook],
+        primary: Outlook,
+        others: list[Outlook],
         budget_s: float,
         hedge: Hedge | None,
         risk: float,
     ) -> Choice:
         name = primary.quality.name
-        late = primary.late[len(primary.late) // 2]
+        late = primary.usual_late
         stalled = [each.quality.name for each in others if each.is_stalled]
         is_hopeless = late > 0.5
         if is_hopeless:
@@ -282,17 +247,18 @@ class PathChooser:
 
     def _copied(
         self,
-        primary: _Outlook,
-        tried: list[_Outlook],
-        others: list[_Outlook],
+        primary: Outlook,
+        tried: list[Outlook],
+        others: list[Outlook],
         budget_s: float,
         now_s: float,
         risk: float,
     ) -> Choice:
         taken, left = [primary, *tried], [each for each in others if each not in tried]
-        while left and (len(taken) == 1 or _risk(taken, left) > self.target):
+        while left and (len(taken) == 1 or risk_of(taken, left) > self.target):
             addition = min(
-                left, key=lambda each: _risk([*taken, each], [it for it in left if it is not each])
+                left,
+                key=lambda each: risk_of([*taken, each], [it for it in left if it is not each]),
             )
             taken.append(addition)
             left.remove(addition)
@@ -301,7 +267,7 @@ class PathChooser:
         name = primary.quality.name
         known = primary.quality.known(now_s)
         needed = 0.5 / self.target
-        late = primary.late[len(primary.late) // 2]
+        late = primary.usual_late
         if primary.is_stalled:
             why = f"{title}: {name} is stalled, nothing confirmed for longer than usual"
         elif tried:
@@ -317,79 +283,10 @@ class PathChooser:
                 f"{_percent(late)}, "
                 f"a copy saves {_percent(risk)} of the samples, target {_percent(self.target)}"
             )
-        return Choice(names, why, None, _risk(taken, left))
+        return Choice(names, why, None, risk_of(taken, left))
 
 
-# ---------------------------------------------------------------- probabilities
-
-
-def _budgets_s(budget_s: float, clock_error_s: float) -> tuple[float, ...]:
-    """The middle one is the budget itself."""
-    if clock_error_s <= 0.0:
-        return (budget_s,)
-    return tuple(budget_s + step * clock_error_s for step in _ERROR_STEPS)
-
-
-def _look(
-    quality: PathQuality, budgets_s: tuple[float, ...], now_s: float, outstanding_s: float
-) -> _Outlook:
-    is_stalled = outstanding_s > quality.overdue_s
-    rescue = tuple([quality.rescue_probability(each, now_s) for each in budgets_s])
-    certainly = (1.0,) * len(budgets_s)
-    if outstanding_s > quality.overdue_s + BRIDGED_S:
-        usually_late = certainly
-    else:
-        usually_late = tuple([quality.miss_probability(each, now_s) for each in budgets_s])
-    late = certainly if is_stalled else usually_late
-    return _Outlook(quality, usually_late, late, rescue, is_stalled)
-
-
-def _risk(taken: list[_Outlook], left: list[_Outlook]) -> float:
-    """That all of `taken` are late and one of `left` would not have been, for the clock error that
-    makes it worst. Paths are taken as independent: when they fail together a copy is worth less,
-    so that errs towards sending it."""
-    if len(taken) == len(left) == 1:
-        both: Iterator[float] = map(mul, taken[0].late, left[0].rescue)
-        return max(both)
-    return max(
-        prod([each.late[step] for each in taken])
-        * (1.0 - prod([1.0 - each.rescue[step] for each in left]))
-        for step in range(len(taken[0].late))
-    )
-
-
-def _most_rescued(left: list[_Outlook]) -> float:
-    """What copies on all of `left` would rescue if nothing else were in time."""
-    return max(
-        1.0 - prod([1.0 - each.rescue[step] for each in left])
-        for step in range(len(left[0].rescue))
-    )
-
-
-def _plan_hedge(
-    primary: _Outlook, others: list[_Outlook], budgets_s: tuple[float, ...], now_s: float
-) -> tuple[Hedge | None, float]:
-    """The best path for a second copy once the first is overdue, and the risk left then: that the
-    first is late and the second would have been in time only if sent at once."""
-    late = primary.late[len(primary.late) // 2]
-    quality = primary.quality
-    if primary.is_stalled or late > HEDGED_SHARE_MOST or not quality.is_confirming:
-        return None, 1.0
-    after_s = quality.overdue_s
-    best: tuple[Hedge | None, float] = (None, 1.0)
-    for other in others:
-        if other.is_stalled or other.quality.known(now_s) < HEDGE_KNOWN_LEAST:
-            continue
-        too_late = [other.quality.miss_probability(each - after_s, now_s) for each in budgets_s]
-        if too_late[len(too_late) // 2] > 0.5:
-            continue
-        risk = max(
-            primary.late[step] * max(0.0, other.rescue[step] - (1.0 - too_late[step]))
-            for step in range(len(budgets_s))
-        )
-        if risk < best[1]:
-            best = (Hedge(other.quality.name, after_s), risk)
-    return best
+# ---------------------------------------------------------------- comparing
 
 
 def _first_that_answers(usable: list[PathQuality], outstanding_s: Mapping[str, float]) -> Choice:

@@ -199,6 +199,12 @@ class PathQuality:
         """Whether `overdue_s` rests on experience."""
         return self._confirmations.count >= CONFIRMATIONS_LEAST and self._confirmations.is_settled
 
+    def unconfirmed_share(self, after_s: float, now_s: float) -> float:
+        """Of batches, so long after they were sent."""
+        confirmations = self._confirmations
+        share = confirmations.late_share(after_s, now_s)
+        return max(share, confirmations.recently_late(after_s))
+
     # ------------------------------------------------------------ probing
 
     def is_probe_due(self, now_s: float, batches_per_s: float, *, soon: bool = False) -> bool:

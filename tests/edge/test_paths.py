@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 
 from edge_broker import arrivals as arrivals_module
+from edge_broker import hedges as hedges_module
 from edge_broker import pairs as pairs_module
 from edge_broker.arrivals import Arrivals
 from edge_broker.deadlines import DeadlinePolicy, DeadlineRouting
 from edge_broker.links import EXPRESS, ROUTED, STANDBY, Link, Links, Way
-from edge_broker.pairs import Pairs
+from edge_broker.pairs import OpenPath, Pairs
 from gateway.config import Express
 from gateway.model import INFINITE_NS, Profile, Qos
 from gateway.plan.path_choice import Mode
@@ -88,6 +89,8 @@ class World:
         self.pairs = Pairs(ME, cast(Links, self.links), clocks.monotonic)
         self.sent = {EXPRESS: 0, "r1": 0, "r2": 0}
         """Batches, by via."""
+        self.number = 0
+        """Of the last batch."""
 
     def routing(self, topic: str, mode: str = "adaptive") -> DeadlineRouting:
         policy = DeadlinePolicy(Express.model_validate({"mode": mode}))
@@ -98,7 +101,8 @@ class World:
         now_ns, now_s = self.clocks.wall_ns, self.clocks.now_s
         what = ((OTHER.edge,), now_ns, now_ns, now_s, self.links.generation)
         plan = list(routing.plan(*what))
-        routing.sent(*what)
+        self.number += 1
+        routing.sent(*what, self.number)
         vias = {id(self.links.link(via)): via for via in (EXPRESS, "r1", "r2")}
         taken = [(group.path, vias[id(group.link)]) for group in plan]
         for _, via in taken:
@@ -135,6 +139,7 @@ class World:
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     clocks = Clocks()
     monkeypatch.setattr(pairs_module, "time", clocks)
+    monkeypatch.setattr(hedges_module, "time", clocks)
     monkeypatch.setattr(arrivals_module, "time", clocks)
     return clocks
 
@@ -237,6 +242,45 @@ def test_a_path_that_stalls_gets_company_at_once(world: World) -> None:
     world.send(routing)  # and is not confirmed
     world.clocks.pass_ms(150)
     assert ("routed", "r1") in world.send(routing)
+
+
+def test_a_copy_waits_for_a_confirmation_and_goes_when_none_comes(world: World) -> None:
+    """Over the other path, once, and that path is then waited for as for any batch."""
+    copied: list[tuple[str, int, str]] = []
+
+    def send_copy(edge: str, number: int, over: OpenPath, now_ns: int) -> bool:
+        assert now_ns == world.clocks.wall_ns
+        copied.append((edge, number, over.way.via))
+        return True
+
+    async def scenario() -> None:
+        routing = world.routing("one")
+        routing.hedge_with(send_copy)
+        world.send(routing)
+        world.set_clock()
+        for via, delay_ms in ((EXPRESS, 5), ("r1", 20)):
+            world.learn(via, delay_ms, 100)
+        for _ in range(400):
+            world.clocks.pass_ms(10)
+            taken = world.send(routing)
+            world.clocks.pass_ms(2)
+            world.report(EXPRESS, 5)
+            world.report("r1", 20)
+        assert taken == [(EXPRESS, EXPRESS)]
+        assert "a copy on routed after" in routing.summary()[0]["why"]
+        await asyncio.sleep(0.05)
+        assert not copied  # all were confirmed
+        world.clocks.pass_ms(10)
+        world.send(routing)
+        world.clocks.pass_ms(30)
+        while not copied:
+            await asyncio.sleep(0.001)
+        assert copied == [(OTHER.edge, world.number, "r1")]
+        assert world.path("r1")["outstanding_ms"] == 0
+        world.clocks.pass_ms(5)
+        assert world.path("r1")["outstanding_ms"] == 5
+
+    asyncio.run(asyncio.wait_for(scenario(), 10.0))
 
 
 # ---------------------------------------------------------------- what pairs know

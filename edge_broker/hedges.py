@@ -1,0 +1,68 @@
+"""Copies that wait: of batches of one deadline topic, to be sent on a second path when the first
+has confirmed nothing by then. Filled by deadlines.py; whether that is worth it is decided in
+gateway/plan/path_hedge.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from edge_broker.pairs import OpenPath, Path
+
+SendCopy = Callable[[str, int, OpenPath, int], bool]
+"""Sends to this edge the batch that begins with this number over this path, at this time; False
+when it is not needed any more."""
+_MOST_WAITING = 4096
+"""Beyond that none is added: what is lost is then only sent again."""
+
+
+class _Waiting(NamedTuple):
+    due_ns: int
+    first: Path
+    sent_ns: int
+    """When the batch went over the first path."""
+    edge: str
+    number: int
+    second: OpenPath
+
+
+class Hedges:
+    """Those of one topic."""
+
+    def __init__(self, send_copy: SendCopy) -> None:
+        self._send_copy = send_copy
+        self._waiting: deque[_Waiting] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def arm(
+        self, first: Path, sent_ns: int, edge: str, number: int, second: OpenPath, after_s: float
+    ) -> None:
+        """This batch has just been sent over `first`."""
+        if len(self._waiting) >= _MOST_WAITING:
+            return
+        due_ns = sent_ns + int(after_s * 1e9)
+        self._waiting.append(_Waiting(due_ns, first, sent_ns, edge, number, second))
+        if self._timer is None:
+            self._wait(after_s)
+
+    def _wait(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """In the order of sending: the times to wait differ little from batch to batch."""
+        self._timer = None
+        waiting = self._waiting
+        now_ns = time.time_ns()
+        while waiting:
+            due_ns, first, sent_ns, edge, number, second = waiting[0]
+            if first.confirmed_ns < sent_ns:
+                if due_ns > now_ns:
+                    self._wait((due_ns - now_ns) / 1e9)
+                    return
+                if self._send_copy(edge, number, second, now_ns):
+                    second.path.note_batch(now_ns)
+            waiting.popleft()
