@@ -4,6 +4,7 @@ cores it may use: `./dev bench analyze`. The command itself is measured, Java in
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from tests.analysis.generated import MS, S, Traffic, Way, make_batches, with_top
 from tests.benchmarks.measure import Result, environment, print_table, write_json
 from tests.benchmarks.options import Options
 from tests.lab.namespaces import REPOSITORY
-from tests.lab.process import Process, ProcessFailed, Usage
+from tests.lab.process import Process, ProcessFailed
 
 SIZES = (10**5, 10**6, 10**7)
 CORES = (1, 2)
@@ -108,14 +109,17 @@ def measure(folder: Path, traces: Path, rows: int, cores: int) -> Result:
         env=os.environ,
         cwd=REPOSITORY,
     )
-    peak: dict[int, int] = {}
+    peak = 0
     cpu: dict[int, float] = {}
     try:
         while process.is_running:
-            for pid in _family(process.pid):
-                usage = Usage.of(pid)
-                if usage is not None:
-                    peak[pid], cpu[pid] = usage.peak_rss_bytes, usage.cpu_s
+            together = 0
+            for member in _family(process.pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    times = member.cpu_times()
+                    cpu[member.pid] = times.user + times.system
+                    together += member.memory_info().rss
+            peak = max(peak, together)
             if time.monotonic() - began > _LIMIT_S:
                 raise ProcessFailed(f"analyze took longer than {_LIMIT_S:g} s: {process.tail()}")
             time.sleep(_LOOK_S)
@@ -131,17 +135,18 @@ def measure(folder: Path, traces: Path, rows: int, cores: int) -> Result:
         "seconds": took_s,
         "rows_per_s": rows / took_s,
         "cpu_s": sum(cpu.values()),
-        "peak_rss_bytes": sum(peak.values()),
+        "peak_rss_bytes": peak,
         "report_bytes": report,
     }
     print(f"{rows:,} rows on {cores} cores: {took_s:.1f} s", flush=True)
     return found
 
 
-def _family(pid: int) -> list[int]:
+def _family(pid: int) -> list[psutil.Process]:
     """The command and its Java."""
     try:
-        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+        command = psutil.Process(pid)
+        return [command, *command.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
 

@@ -1,19 +1,21 @@
 """What being watched costs: one flow whose edges are switched, again and again, between no metrics,
-metrics, and traces of few or all batches; the rates before and after are compared. Run by
-`./dev bench overhead`.
+metrics, and traces of few or all batches. Rates are compared, and the time is taken that the calls
+need. Run by `./dev bench overhead`.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import statistics
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.benchmarks.measure import Result, environment, median, print_table, write_json
 from tests.benchmarks.options import Options
-from tests.benchmarks.switched import Mode
+from tests.benchmarks.switched import TIMES_FILE, Mode
 from tests.benchmarks.throughput import total_of
 from tests.lab.fabric import EDGE_METRICS, Fabric
 from tests.lab.namespaces import Lab
@@ -35,6 +37,9 @@ class Comparison:
     """The share of the rate it may cost."""
 
 
+MODES = (Mode.NOTHING, Mode.METRICS, Mode.TRACES_1, Mode.TRACES_100)
+TIMED = (Mode.TIMED_1, Mode.TIMED_100)
+TIMED_PHASES = 3
 COMPARISONS = {
     Mode.METRICS: Comparison("metrics", Mode.NOTHING, 0.02),
     Mode.TRACES_1: Comparison("traces of 1 %", Mode.METRICS, 0.03),
@@ -53,22 +58,33 @@ class _Switched(Fabric):
             "DDSWAN_TRACE_SHARE": "1",
         }
         process = self.lab.lan(lan).python(
-            "tests.benchmarks.switched", *arguments, name=id, env=EDGE_METRICS | traces
+            "tests.benchmarks.switched",
+            *arguments,
+            name=id,
+            env=EDGE_METRICS | traces | {TIMES_FILE: str(times_of(self, lan))},
         )
         self.brokers[id] = process
         return process
+
+
+def times_of(fabric: Fabric, lan: str) -> Path:
+    return fabric.lab.directory / f"times-{lan}"
 
 
 def run(options: Options) -> int:
     began = environment()
     sizes = SIZES[:1] if options.is_quick else options.sizes or SIZES
     flows: dict[int, list[dict[Mode, Result]]] = {}
+    spent: dict[int, dict[str, Result]] = {}
     with Lab("a", "b") as lab, _Switched(lab, ["a", "b"]) as fabric:
         for lan in ("a", "b"):
             fabric.ask(lan, "/metrics")  # whoever carries questions lives as long as this thread
         for size in sizes:
+            for lan in ("a", "b"):
+                times_of(fabric, lan).write_text("")
             flows[size] = flow(fabric, options, size)
-    result = conclude(options, flows) | {"environment": began}
+            spent[size] = time_spent(fabric)
+    result = conclude(options, flows, spent) | {"environment": began}
     show(result)
     write_json(options.json, result)
     return 0
@@ -78,7 +94,9 @@ def flow(fabric: Fabric, options: Options, size: int) -> list[dict[Mode, Result]
     """ddsperf at full speed through all phases, which a reliable writer is slowed from to what its
     reader takes. By repetition and mode: bytes a second, and the edges' CPU seconds for a byte."""
     phase_s = SETTLE_S + options.seconds
-    lasts_s = START_S + options.repetitions * len(Mode) * (phase_s + 0.1) + 2.0
+    timed = TIMED * (1 if options.is_quick else TIMED_PHASES)
+    phases = options.repetitions * len(MODES) + len(timed)
+    lasts_s = START_S + phases * (phase_s + 0.1) + 2.0
     subscriber = fabric.lab.lan("b").spawn(
         ["ddsperf", f"-D{lasts_s + 3:.0f}", "-1", "sub"], name="ddsperf-sub"
     )
@@ -90,10 +108,12 @@ def flow(fabric: Fabric, options: Options, size: int) -> list[dict[Mode, Result]
     found: list[dict[Mode, Result]] = []
     for repetition in range(options.repetitions):
         # There and back, so that what a phase leaves behind meets both neighbours alike.
-        order = list(Mode) if repetition % 2 == 0 else list(reversed(Mode))
+        order = MODES if repetition % 2 == 0 else MODES[::-1]
         found.append({mode: phase(fabric, options, mode) for mode in order})
-        rates = "  ".join(f"{found[-1][mode]['rate'] / 1e6:.1f}" for mode in Mode)
+        rates = "  ".join(f"{found[-1][mode]['rate'] / 1e6:.1f}" for mode in MODES)
         print(f"{size} B, {repetition + 1} of {options.repetitions}, MB/s: {rates}", flush=True)
+    for mode in (*timed, Mode.METRICS):
+        phase(fabric, options, mode)
     if not publisher.is_running:
         raise ProcessFailed(f"the publisher ended before the last phase:\n{publisher.tail()}")
     publisher.wait_for_success(lasts_s + 20.0)
@@ -120,6 +140,22 @@ def phase(fabric: Fabric, options: Options, mode: Mode) -> Result:
     return {"rate": received / seconds, "cpu_s": (_cpu_s(fabric) - used_s) / received}
 
 
+def time_spent(fabric: Fabric) -> dict[str, Result]:
+    """By mode: the share of its CPU time that the edge which spends most on it spends in calls that
+    count, and in calls that trace. The clock itself is counted in, so it is less."""
+    found: dict[str, Result] = {}
+    for mode in TIMED:
+        shares: dict[str, list[float]] = {"counting": [], "tracing": []}
+        for lan in ("a", "b"):
+            lines = map(json.loads, times_of(fabric, lan).read_text().splitlines())
+            rows = [line for line in lines if line["mode"] == mode.name]
+            cpu_s = sum(row["cpu_s"] for row in rows)
+            for name, of_edges in shares.items():
+                of_edges.append(sum(row[f"{name}_s"] for row in rows) / cpu_s)
+        found[mode.name.lower()] = {name: max(of_edges) for name, of_edges in shares.items()}
+    return found
+
+
 def _received(fabric: Fabric) -> int:
     return fabric.lab.lan("b").interface_bytes(WAN_INTERFACE)[0]
 
@@ -129,7 +165,11 @@ def _cpu_s(fabric: Fabric) -> float:
     return sum(usage.cpu_s for usage in found if usage is not None)
 
 
-def conclude(options: Options, flows: dict[int, list[dict[Mode, Result]]]) -> Result:
+def conclude(
+    options: Options,
+    flows: dict[int, list[dict[Mode, Result]]],
+    spent: dict[int, dict[str, Result]],
+) -> Result:
     return {
         "benchmark": "overhead",
         "repetitions": options.repetitions,
@@ -139,11 +179,12 @@ def conclude(options: Options, flows: dict[int, list[dict[Mode, Result]]]) -> Re
             size: {
                 "bytes_per_s": median(row[Mode.METRICS]["rate"] for row in rows),
                 "compared": [compare(rows, mode) for mode in COMPARISONS],
+                "cpu_share": spent[size],
             }
             for size, rows in flows.items()
         },
         "runs": {
-            size: [{mode.name.lower(): row[mode] for mode in Mode} for row in rows]
+            size: [{mode.name.lower(): row[mode] for mode in MODES} for row in rows]
             for size, rows in flows.items()
         },
     }
@@ -172,6 +213,16 @@ def show(result: Result) -> None:
             "ratios and their standard errors",
             ("edges with", "against", "rate", "", "edges' CPU a sample", "", "rate to reach"),
             [_line(row) for row in found["compared"]],
+        )
+        few, all_of_them = (found["cpu_share"][mode.name.lower()] for mode in TIMED)
+        print_table(
+            f"{size} B: share of its CPU time that the edge which spends most spends on it",
+            ("", "at most"),
+            [
+                ("metrics", f"{few['counting']:.2%}"),
+                ("traces of 1 %", f"{few['tracing']:.2%}"),
+                ("traces of 100 %, without writing them", f"{all_of_them['tracing']:.2%}"),
+            ],
         )
 
 

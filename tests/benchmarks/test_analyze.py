@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.analysis.conftest import QUICK_JAVA
 from tests.benchmarks import analyze
 from tests.benchmarks.options import Options
 
 pytestmark = pytest.mark.spark
 
 
-def test_analyze(tmp_path: Path) -> None:
+def test_analyze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in QUICK_JAVA.items():
+        monkeypatch.setenv(name, value)
     file = tmp_path / "analyze.json"
     assert analyze.run(Options(repetitions=1, seconds=1.0, json=file, is_quick=True)) == 0
     (row,) = json.loads(file.read_text())["runs"]

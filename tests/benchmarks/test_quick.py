@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,11 +39,13 @@ def test_throughput(tmp_path: Path) -> None:
 
 def test_overhead(tmp_path: Path) -> None:
     file = tmp_path / "overhead.json"
-    assert overhead.run(quick(file)) == 0
+    assert overhead.run(replace(quick(file), seconds=0.3)) == 0
     found = json.loads(file.read_text())["sizes"]["64"]
     assert found["bytes_per_s"] > 0
     for row in found["compared"]:
         assert 0.1 < row["rate_ratio"] < 10, row
+    few, all_of_them = found["cpu_share"].values()
+    assert 0 < few["counting"] < 0.5 and 0 < few["tracing"] < all_of_them["tracing"] < 0.5
 
 
 def test_deadline(tmp_path: Path) -> None:
