@@ -22,7 +22,7 @@ from gateway.analysis.source import read_stream
 
 _FACTS = "follow/facts"
 _CHECKPOINT = "follow/checkpoint"
-_TRIGGER = "10 seconds"
+_EVERY_S = 10
 _WAIT_S = 1
 _FILES_AT_ONCE = 500
 
@@ -40,6 +40,7 @@ class Follower:
         bucket_s: int,
         lateness_s: int,
         files_at_once: int = _FILES_AT_ONCE,
+        every_s: int = _EVERY_S,
     ) -> None:
         self._spark = spark
         self._directory = directory
@@ -48,6 +49,7 @@ class Follower:
         self._bucket_s = bucket_s
         self._lateness_s = lateness_s
         self._files_at_once = files_at_once
+        self._every_s = every_s
         self._dropped = 0
         self._seen_batch = -1
         progress.watch(spark)
@@ -84,7 +86,7 @@ class Follower:
         writer = (
             writer.trigger(availableNow=True)
             if is_once
-            else writer.trigger(processingTime=_TRIGGER)
+            else writer.trigger(processingTime=f"{self._every_s} seconds")
         )
         return writer.start()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from gateway.analysis.facts import make_facts, measure
+from gateway.analysis import tables
+from gateway.analysis.facts import PAIR, make_facts, measure
 from gateway.analysis.progress import Progress
 from gateway.analysis.run import STEPS, analyse, choose_bucket
 from gateway.analysis.session import AnalysisError
@@ -88,6 +90,33 @@ def test_halves_other_versions_and_hidden_files_do_no_harm(
     counts = {row[0]: row[1] for row in facts}
     assert counts["sample"] == counts["end_to_end"] == 3 * today.num_rows
     assert counts["origin_edge"] == counts["lost"] == 2 * today.num_rows
+
+
+def test_no_python_handles_rows(spark: SparkSession, tmp_path: Path) -> None:
+    batches = list(make_batches(Traffic(), batches=3, begin_ns=an_hour_ago_ns()))
+    write_file(tmp_path, "x", batches)
+    facts = make_facts(measure(read_batch(spark, str(tmp_path))), 60, lateness_s=0)
+    for table in (facts, tables.outcomes(facts), tables.latency(facts, *PAIR), tables.paths(facts)):
+        plan = table._jdf.queryExecution().toString()
+        assert "parquet" in plan.lower() and "Python" not in plan and "Arrow" not in plan
+
+
+def test_who_waits_sees_how_far_it_is(spark: SparkSession) -> None:
+    terminal = _Terminal()
+    progress = Progress(terminal, 2)
+    progress.watch(spark)
+    with progress.step("counting"):
+        spark.range(0, 60_000_000, 1, 8).selectExpr("sum(hash(id, id + 1))").collect()
+    with progress.step("done"):
+        pass
+    drawn = terminal.getvalue().split("\r\x1b[K")
+    assert any(re.match(r"\[1/2\] counting  [█░]{24} \d/\d+ tasks  \d s$", each) for each in drawn)
+    assert re.match(r"\[2/2\] done  \d+\.\d s\n$", drawn[-1])
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def test_periods_are_round_and_not_too_many() -> None:

@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,32 @@ def follow(spark: SparkSession, folder: Path, **changes: int) -> None:
     Follower(
         spark, str(folder / "in"), str(folder / "out"), Progress(io.StringIO(), STEPS), **settings
     ).run(threading.Event(), is_once=True)
+
+
+@contextmanager
+def following(spark: SparkSession, folder: Path) -> Iterator[None]:
+    """Meanwhile it goes on by itself, as without --once; told to stop at the end."""
+    stopping = threading.Event()
+    follower = Follower(
+        *(spark, str(folder / "in"), str(folder / "out"), Progress(io.StringIO(), STEPS)),
+        bucket_s=_BUCKET_S,
+        lateness_s=_LATENESS_S,
+        every_s=1,
+    )
+    with ThreadPoolExecutor(1, "follower") as pool:
+        done = pool.submit(follower.run, stopping, is_once=False)
+        try:
+            yield
+        finally:
+            stopping.set()
+        done.result(30.0)
+
+
+def made_from(folder: Path) -> dict[str, Any]:
+    """What the last report was made from."""
+    file = folder / "out" / "recommendations.json"
+    found: dict[str, Any] = json.loads(file.read_text())["made_from"]
+    return found
 
 
 def add_minute(folder: Path, minute: int, begin_ns: int, stream: int = 1) -> int:
@@ -95,14 +123,17 @@ def test_runs_end_and_begin_again_and_every_row_counts_once(
         add_minute(tmp_path, minute, begin)
     # The newest row is in minute 9: what is older than two minutes is finished.
     wanted = expected(spark, tmp_path, minutes=_MINUTES - 3)
+    rows = made_from(tmp_path)["rows"]
+    with following(spark, tmp_path):
+        wait_until(lambda: made_from(tmp_path)["rows"] > rows, 60.0, "a report with what is new")
+    assert counted(spark, tmp_path) == wanted
+
     # What comes much too late is dropped and counted, and changes nothing that was told.
     add_minute(tmp_path, 0, begin, stream=3)
     follow(spark, tmp_path)
     assert counted(spark, tmp_path) == wanted
-    assert json.loads((tmp_path / "out" / "recommendations.json").read_text())["version"] == 1
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
-    about = json.loads((tmp_path / "out" / "recommendations.json").read_text())["made_from"]
-    assert about["rows_too_late"] > 0
+    assert made_from(tmp_path)["rows_too_late"] > 0
 
     with pytest.raises(AnalysisError, match="was begun with --bucket 60"):
         follow(spark, tmp_path, bucket_s=30)

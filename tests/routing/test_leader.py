@@ -275,9 +275,10 @@ def test_an_assignment_nobody_can_read_is_written_anew(
 
 
 def test_the_leader_applies_what_is_recommended_by_itself(
-    zookeeper: EmbeddedZooKeeper, fabric: str, tmp_path: Path
+    zookeeper: EmbeddedZooKeeper, fabric: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And moves topics off a router that is to be relieved."""
+    """And moves topics off a router that is to be relieved, and logs each change and why."""
+    caplog.set_level("INFO", "ddswan")
     file = tmp_path / "recommendations.json"
     settings = Advice(mode="auto", file=str(file), most_changes=1, interval_s=0.05)
 
@@ -308,7 +309,8 @@ def test_the_leader_applies_what_is_recommended_by_itself(
                     {"kind": "promote", "topic": "late"},
                     {"kind": "demote", "topic": "late"},
                 ]
-                found = [{"fabric": fabric, "text": "why", "evidence": {}} | each for each in kinds]
+                reason = {"fabric": fabric, "text": "why", "evidence": {"late": 7}}
+                found = [reason | each for each in kinds]
                 file.write_text(json.dumps({"version": 1, "recommendations": found}))
 
                 def primary() -> str | None:
@@ -319,3 +321,8 @@ def test_the_leader_applies_what_is_recommended_by_itself(
                 await until(lambda: watcher.view.advice.express() == {"late": True})
 
     asyncio.run(scenario())
+    applied = [
+        vars(record)["fields"] for record in caplog.records if record.msg == "advice applied"
+    ]
+    assert [each["topic"] for each in applied] == ["slow", "late"]
+    assert all(json.loads(each["evidence"]) == {"late": 7} for each in applied)
