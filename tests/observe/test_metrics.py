@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from prometheus_client import Histogram
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from gateway.observe.metrics import (
+    _LATENCY_S,
     LABELS,
     OTHER_TOPICS,
     PAIR_LABELS,
@@ -55,6 +57,25 @@ def test_the_page_parses_and_tells_whose_it_is() -> None:
         assert samples["ddswan_build_info", tuple(sorted(about))] == 1
         assert {name.split("_")[0] for name, _ in samples} == {"ddswan", "process"}
         assert all(set(same) <= set(labels) for _, labels in samples)
+
+
+def test_what_is_counted_without_a_lock_is_told_as_prometheus_would() -> None:
+    metrics = _edge()
+    real = Histogram("real", "", buckets=_LATENCY_S, registry=None)
+    own = metrics.hop_latency.labels(hop="egress")
+    for value in (0.0, 0.0001, 0.00011, 0.3, 10.0, 11.0):
+        own.observe(value)
+        real.observe(value)
+    metrics.batches_sent.labels(topic="t", path="routed").inc()
+    metrics.batches_sent.labels(topic="t", path="routed").inc(2)
+    for _ in range(2):
+        told = [s for s in _samples(metrics) if s.name.startswith("ddswan_hop_latency")]
+        expected = [s for family in real.collect() for s in family.samples]
+        assert [(s.name[26:], s.labels.get("le"), s.value) for s in told] == [
+            (s.name[4:], s.labels.get("le"), s.value) for s in expected
+        ]
+        (sent,) = [s.value for s in _samples(metrics) if s.name == "ddswan_batches_sent_total"]
+        assert sent == 3
 
 
 def test_two_brokers_in_one_process_do_not_meet() -> None:
