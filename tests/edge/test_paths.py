@@ -315,6 +315,31 @@ def test_paths_are_probed_until_the_clocks_are_known_and_then_when_idle(world: W
     assert abs(told.clock_offset_ns - 1000 * MS) <= told.clock_error_ns
 
 
+@pytest.mark.parametrize(("delay_ms", "fewest", "most"), [(300, 8, 12), (5, 1, 5)])
+def test_idle_paths_are_probed_more_often_while_no_path_is_in_time(
+    world: World, delay_ms: float, fewest: int, most: int
+) -> None:
+    routing = world.routing("one")
+    world.send(routing)
+    world.set_clock()
+    for via, later_ms in (("r1", 20), (EXPRESS, 0)):
+        world.learn(via, delay_ms + later_ms)
+    for _ in range(300):
+        if world.send(routing) == [(EXPRESS, EXPRESS)]:
+            break
+        world.clocks.pass_ms(10)
+        world.report(EXPRESS, delay_ms)
+        world.report("r1", delay_ms + 20)
+    before = len(world.links.r1.frames)
+    for _ in range(250):
+        assert world.send(routing) == [(EXPRESS, EXPRESS)]
+        world.clocks.pass_ms(10)
+        world.report(EXPRESS, delay_ms)
+        world.clocks.pass_ms(30)
+        world.pairs.tick()
+    assert fewest <= len(world.links.r1.frames) - before <= most
+
+
 def test_pings_of_the_direct_link_set_the_clock(world: World) -> None:
     """Nothing else does while samples flow over it."""
     world.send(world.routing("one"))

@@ -65,6 +65,9 @@ def test_readdressed_frame_differs_only_in_its_destination() -> None:
     frame = encode_batch(KEY, ["b", "c"], 5, [1, 2], [b"x", b"yy"])
     again = readdress(frame, ["c"])
     assert again == encode_batch(KEY, ["c"], 5, [1, 2], [b"x", b"yy"])
+    timed = readdress(frame, ["c"], 77)
+    assert timed == encode_batch(KEY, ["c"], 5, [1, 2], [b"x", b"yy"], sent_ns=77)
+    assert readdress(timed, ["c"]) == again
 
 
 @pytest.mark.parametrize(

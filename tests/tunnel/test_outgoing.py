@@ -53,6 +53,20 @@ def test_kept_until_every_subscriber_has_written_it() -> None:
     assert stream.kept_bytes == 0
 
 
+def test_a_batch_is_missing_until_it_has_arrived() -> None:
+    stream = outgoing("b", "c")
+    send(stream, 10, 5, 5)
+    stream.on_ack("b", 1, 10, [(16, 20)], 0.1)
+    firsts = [
+        None if (sent := stream.missing("b", first)) is None else sent.first
+        for first in (1, 11, 16, 21)
+    ]
+    assert firsts == [None, 11, None, None]
+    assert stream.missing("c", 1) is not None
+    assert stream.missing("nobody", 1) is None
+    assert outgoing("b", reliable=False).missing("b", 1) is None
+
+
 def test_late_subscriber_starts_at_the_next_number() -> None:
     stream = outgoing("b")
     send(stream, 10)
