@@ -23,6 +23,9 @@ from gateway.tunnel.messages import Arrivals, ProbeAnswer
 _MOST_OUTSTANDING = 8192
 _FIRST_PROBES_S = 0.1
 """Until the clocks are known nothing else is."""
+_CLOCK_NS = 10_000_000_000
+"""Every path is probed so often, also when samples flow over it: the fastest one tells most of the
+clocks."""
 _IDLE_AFTER_S = 30.0
 """A pair no deadline topic has used for so long is forgotten."""
 _HOPELESS_S = 1.0
@@ -41,6 +44,7 @@ class Path:
         self._batches: deque[int] = deque()
         self._probes: deque[int] = deque()
         """When what is not confirmed yet was sent, by the wall clock here."""
+        self.probed_ns = 0
         self._told = 0
         self.confirmed_ns = 0
         """What was sent up to then has arrived, or is lost."""
@@ -51,6 +55,7 @@ class Path:
 
     def note_probe(self, now_ns: int) -> None:
         self._probes.append(now_ns)
+        self.probed_ns = now_ns
 
     def outstanding_s(self, now_ns: int) -> float:
         """Age of the oldest batch or probe that is not confirmed."""
@@ -239,6 +244,7 @@ class Pairs:
         else:
             soon = now_s - pair.hopeless_s < _HOPELESS_S
             is_due = path.quality.is_probe_due(now_s, pair.batches_per_s, soon=soon)
+            is_due |= abs(now_ns - path.probed_ns) >= _CLOCK_NS
         if not is_due:
             return
         offset_ns, error_ns = (

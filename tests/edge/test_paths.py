@@ -110,7 +110,9 @@ class World:
         return taken
 
     def report(self, via: str, *delays_ms: float) -> None:
-        """All that was sent on it has arrived; these were the last delays."""
+        """All that was sent on it has arrived, probes too; these were the last delays."""
+        if (path := self.pairs.pair(OTHER.edge).paths.get(via)) is not None:
+            path.confirm_probe(self.clocks.wall_ns)
         delays_us = tuple(int(delay_ms * 1000) for delay_ms in delays_ms)
         told = messages.Arrivals(OTHER, self.clocks.wall_ns, self.sent[via], delays_us)
         self.pairs.on_arrivals(told, via)
@@ -338,6 +340,21 @@ def test_idle_paths_are_probed_more_often_while_no_path_is_in_time(
         world.clocks.pass_ms(30)
         world.pairs.tick()
     assert fewest <= len(world.links.r1.frames) - before <= most
+
+
+def test_a_path_in_use_is_probed_now_and_then_for_the_clock(world: World) -> None:
+    """It may be the fastest; pings of the direct link tell less then."""
+    routing = world.routing("one", "duplicate")
+    world.send(routing)
+    world.set_clock(EXPRESS)
+    for _ in range(1000):
+        world.clocks.pass_ms(20)
+        world.send(routing)
+        world.report(EXPRESS, 5)
+        world.report("r1", 20)
+        world.pairs.tick()
+    probes = [each for each in world.links.r1.messages() if isinstance(each, Probe)]
+    assert 2 <= len(probes) <= 3
 
 
 def test_pings_of_the_direct_link_set_the_clock(world: World) -> None:
