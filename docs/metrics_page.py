@@ -19,8 +19,9 @@ the name with `_bucket`, `_sum` or `_count`.
 
 Beside these there are the usual `process_…` metrics (CPU seconds, memory, open files). The series
 of a topic or peer that is gone stay for ten minutes. Alerts, recording rules and dashboards that
-use them: `k8s/monitoring/`; what to do about an alert: [operations.md](operations.md#alerts). Counting
-takes less than 1 % of the CPU time of an edge at its limit ([benchmarks.md](benchmarks.md#overhead)).
+use them: `k8s/monitoring/`; what to do about an alert: [operations.md](operations.md#alerts).
+Counting takes less than 1 % of the CPU time of an edge at its limit
+([benchmarks.md](benchmarks.md#overhead)).
 
 ## Labels
 

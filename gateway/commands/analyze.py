@@ -74,6 +74,14 @@ class AnalyzeCommand:
         with open_session(args.master, memory=args.memory) as spark:
             if args.follow:
                 _stop_on_signals(stopping)
+                if not args.once:
+                    print(
+                        f"following {args.traces}: a report comes when a period of "
+                        f"{args.bucket or _BUCKET_S} s is {args.late_after} s old, and again with "
+                        "each; interrupt to end",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                 Follower(
                     spark,
                     args.traces,
@@ -84,7 +92,10 @@ class AnalyzeCommand:
                 ).run(stopping, is_once=args.once)
             else:
                 run.analyse(spark, args.traces, args.out, progress, args.bucket)
-        print(f"open {args.out.rstrip('/')}/report.html")
+        if stopping.is_set():
+            print(f"ended; the same --out {args.out} goes on where this was")
+        else:
+            print(f"open {args.out.rstrip('/')}/report.html")
         return 0
 
 
