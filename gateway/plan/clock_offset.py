@@ -20,6 +20,8 @@ LIKELY_ASYMMETRY = 0.25
 _STEP_LEAST_NS = 200_000
 _STEP_SHARE = 1 / 16
 _ROUNDING_NS = 2
+_LATE_NS = 1_000_000_000
+"""Pings over several paths may be told of in another order than answered: no clock went back."""
 _SPAN_NS = 10_000_000_000
 _SPANS = 12
 """The drift is fitted to the best ping of each of so many spans."""
@@ -73,6 +75,11 @@ class ClockOffset:
         high_ns = seen_ns - sent_ns + drifted_ns
         if low_ns > high_ns:
             return False
+        late_ns = 0 if self._at_ns is None else self._at_ns - received_ns
+        if 0 < late_ns <= _LATE_NS:
+            low_ns -= self._rate * late_ns
+            high_ns += self._rate * late_ns
+            sent_ns, received_ns = sent_ns + late_ns, received_ns + late_ns
         round_trip_ns = max(0, (received_ns - sent_ns) - (answered_ns - seen_ns))
         if self._at_ns is None or received_ns < self._at_ns:
             if self._at_ns is not None:

@@ -169,3 +169,19 @@ def test_nonsense_is_refused() -> None:
     assert clock.observe(0, 500, 10)
     estimate = clock.estimate(10)
     assert estimate is not None and abs(estimate.offset_ns - 495) <= 1
+
+
+def test_a_ping_told_of_late_forgets_nothing() -> None:
+    """Answers over two paths cross on their way here."""
+    ms = 1_000_000
+    clock = ClockOffset()
+    assert clock.observe(0, 60 * ms, 120 * ms)
+    assert clock.observe(-400 * ms, -150 * ms, 100 * ms)  # was answered before
+    estimate = clock.estimate(120 * ms)
+    assert estimate is not None and estimate.steps == 0
+    assert abs(estimate.offset_ns) <= estimate.error_ns <= 61 * ms
+    # It does tell when a clock stepped.
+    assert clock.observe(40 * ms, 600 * ms, 110 * ms)
+    estimate = clock.estimate(120 * ms)
+    assert estimate is not None and estimate.steps == 1
+    assert abs(estimate.offset_ns - 525 * ms) <= estimate.error_ns
