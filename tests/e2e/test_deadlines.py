@@ -227,13 +227,13 @@ def test_the_first_copy_wins_whatever_dies(fabric: Fabric, flows: list[Flow]) ->
     check_offered_deadline(fabric, flows[0])
 
     # The direct way vanishes, and nobody is told.
-    since = [(flow.received(ADAPTIVE), flow.received(SINGLE)) for flow in flows]
+    since_both = [(flow.received(ADAPTIVE), flow.received(SINGLE)) for flow in flows]
     lab.wan["a", "b"].set(cut=True)
     # Single paths are left as well, before the link is given up.
     wait_for_taken(fabric, single, ["routed"], 3.0)
     wait_until(lambda: express_edges(fabric, "a")["e-b"] is False, 10.0, "the link is given up")
     wait_for_taken(fabric, adaptive + single, ["routed"], 3.0)
-    for flow, (at, single_at) in zip(flows, since, strict=True):
+    for flow, (at, single_at) in zip(flows, since_both, strict=True):
         assert flow.longest_gap_s(ADAPTIVE, at) < 1.0, flow.name
         assert flow.longest_gap_s(SINGLE, single_at) < 2.0, flow.name
     restore_direct_link(lab)
