@@ -7,24 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from edge_broker.dds.discovery import Discovery
-from edge_broker.dds.domain import LanDomain, Port
+from edge_broker.dds.domain import LanDomain
 from edge_broker.deadlines import DeadlinePolicy, DeadlineRouting
 from edge_broker.feed import Feed
 from edge_broker.history import HistoryCache
 from edge_broker.links import Links
-from edge_broker.outflow import OUTFLOW_STATES, Outflow
+from edge_broker.outflow import Outflow
+from edge_broker.outflow_report import StreamGauges, summarise
 from edge_broker.pairs import Pairs
 from edge_broker.source import ReaderSource, ReplaySource
+from edge_broker.take_pump import TakePump
 from edge_broker.tracing import Tracing
 from edge_broker.type_shop import TypeShop
 from gateway.errors import DdsError
-from gateway.model import Durability, FabricView, Profile, Reliability
+from gateway.model import Durability, FabricView, Profile
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.demand import ProfileKey, type_of_subscribers
@@ -34,11 +35,6 @@ from gateway.tunnel.messages import Ack, Arrivals, ProbeAnswer, Subscribe, Unsub
 
 _log = get_logger("edge.ingress")
 
-_COLLECT_S = 0.002
-_MOST_COLLECTS = 4
-_FLOOD_SAMPLES = 64
-_FLOW_SAMPLES = 8
-"""A topic that gives fewer at once is no part of a flood."""
 _FEWEST_SAMPLES = 64
 _STALL_LIMIT_S = 8.0
 """A full reader stops the reception of its whole DDS domain, and after 10 s of silence the edge
@@ -103,21 +99,15 @@ class Ingress:
         self._adopted: dict[tuple[int, str], float] = {}
         """Stream and subscriber that were brought together by a hand-over, not by a request, and
         until when that may stay so."""
-        self._shown_topics: set[str] = set()
-        self._shown_lans: set[str] = set()
-        self._ready: dict[int, Outflow] = {}
+        self._gauges = StreamGauges(metrics, clock)
         self._next_stream = 1
         self._kept_beyond_bytes = 0
         """What outages have made streams keep beyond their windows."""
         self._sample_sizes: dict[tuple[str, str], int] = {}
-        self._collecting: set[int] = set()
-        """Readers whose flood is let come together."""
         self._view = FabricView()
-        self._is_pump_scheduled = False
+        self._pump = TakePump(domain, clock, self._readers, self._end_replay)
         self._is_stopping = False
         self.drained = asyncio.Event()
-
-    # ------------------------------------------------------------ the pump
 
     def on_ready(self, readers: list[int]) -> None:
         """These readers have data."""
@@ -125,66 +115,17 @@ class Ingress:
             feed = self._readers.get(reader)
             outflow = None if feed is None else self._live.get(feed.key)
             if outflow is not None:
-                self._ready[outflow.key.number] = outflow
-        self._pump()
+                self._pump.add(outflow)
+        self._pump.run()
 
     def wake(self) -> None:
         """Something that may have held an outflow back has changed."""
-        if self._ready and not self._is_pump_scheduled:
-            self._is_pump_scheduled = True
-            asyncio.get_running_loop().call_soon(self._pump)
+        self._pump.wake()
 
-    def _pump(self) -> None:
-        """One turn for each outflow that has data and may send. While any can go on, the DDS
-        wait thread rests: its news would change nothing."""
-        self._is_pump_scheduled = False
-        now_s = self._clock()
-        can_go_on = False
-        emptied: list[tuple[Outflow, Port]] = []
-        for number, outflow in list(self._ready.items()):
-            if self._is_collecting(outflow) or outflow.is_blocked(now_s):
-                continue
-            if outflow.forward(now_s):
-                can_go_on = True
-            elif outflow.last_count >= _FLOW_SAMPLES and isinstance(outflow.source, ReaderSource):
-                emptied.append((outflow, outflow.source.reader))
-            else:
-                del self._ready[number]
-                if isinstance(outflow.source, ReplaySource):
-                    outflow.end()
-                    outflow.announce_end(now_s)
-        self._collect(emptied)
-        if can_go_on:
-            self.wake()
-        else:
-            self._domain.wait_again()
-
-    def _is_collecting(self, outflow: Outflow) -> bool:
-        source = outflow.source
-        return isinstance(source, ReaderSource) and source.reader.ref in self._collecting
-
-    def _collect(self, emptied: list[tuple[Outflow, Port]]) -> None:
-        """Lets the samples of a flood, in one topic or in many at once, come together for a moment:
-        small batches would cost every stage behind this one more than the wait. A trickle is never
-        made to wait."""
-        if sum(outflow.last_count for outflow, _ in emptied) < _FLOOD_SAMPLES:
-            for outflow, _ in emptied:
-                del self._ready[outflow.key.number]
-            return
-        pause_s = _COLLECT_S * min(max(1.0, len(emptied) / 4), _MOST_COLLECTS)
-        for _, reader in emptied:
-            self._collecting.add(reader.ref)
-            self._domain.ignore_reader(reader)
-        asyncio.get_running_loop().call_later(
-            pause_s, self._end_collecting, [reader for _, reader in emptied]
-        )
-
-    def _end_collecting(self, readers: list[Port]) -> None:
-        self._collecting.difference_update(reader.ref for reader in readers)
-        self._pump()
-        for reader in readers:
-            if reader.ref not in self._collecting and reader.ref in self._readers:
-                self._domain.heed_reader(reader)
+    def _end_replay(self, outflow: Outflow) -> None:
+        """Its source has no more."""
+        outflow.end()
+        outflow.announce_end(self._clock())
 
     # ------------------------------------------------------------ messages
 
@@ -218,7 +159,7 @@ class Ingress:
             prelude = self._open_replay(outflow, edge, incarnation)
         _log.info("subscriber joins", topic=outflow.topic, edge=edge, stream=outflow.key.number)
         outflow.add_subscriber(edge, incarnation, prelude)
-        self._ready[outflow.key.number] = outflow
+        self._pump.add(outflow)
         self.wake()
 
     def on_unsubscribe(self, message: Unsubscribe) -> None:
@@ -382,7 +323,7 @@ class Ingress:
         self._is_stopping = True
         for key, outflow in self._live.items():
             self._lingering[key] = 0.0
-            self._ready[outflow.key.number] = outflow
+            self._pump.add(outflow)
         self.wake()
         self.tick()
 
@@ -396,8 +337,8 @@ class Ingress:
             if now_s < until_s and self._feeds[key].has_writers():
                 return
             self._lingering[key] = 0.0
-            self._ready[outflow.key.number] = outflow
-        elif outflow.key.number not in self._ready:
+            self._pump.add(outflow)
+        elif outflow not in self._pump:
             # Without its reader at once: whoever comes now must not take it for a subscriber.
             self._close_source(outflow)
             outflow.end()
@@ -409,7 +350,7 @@ class Ingress:
         which is to be read when the old one is over."""
         old_key, key = (old.topic, old.profile_id), (old.topic, profile.id)
         del self._live[old_key]
-        self._ready.pop(old.key.number, None)
+        self._pump.discard(old)
         feed = self._feeds[key] = self._feeds.pop(old_key)
         feed.key = key
         new = self._outflow(old.topic, profile, feed.source)
@@ -421,7 +362,7 @@ class Ingress:
             self._adopted[new.key.number, edge] = now_s + _ADOPTION_S
         old.end()
         old.announce_end(now_s)
-        self._ready[new.key.number] = new
+        self._pump.add(new)
 
     # ------------------------------------------------------------ opening and closing
 
@@ -477,7 +418,7 @@ class Ingress:
         assert live.history is not None
         replay = self._outflow(live.topic, live.profile, ReplaySource(live.history.replay()))
         replay.add_subscriber(edge, incarnation)
-        self._ready[replay.key.number] = replay
+        self._pump.add(replay)
         return replay.key.number
 
     def _outflow(
@@ -532,7 +473,7 @@ class Ingress:
 
     def _close_source(self, outflow: Outflow) -> None:
         """The reader goes, unless it went before or has another stream now."""
-        self._ready.pop(outflow.key.number, None)
+        self._pump.discard(outflow)
         key = (outflow.topic, outflow.profile_id)
         if self._live.get(key) is outflow:
             del self._live[key]
@@ -571,49 +512,7 @@ class Ingress:
 
     def observe(self) -> None:
         """Writes what is known of the streams into the metrics."""
-        metrics = self._metrics
-        now_s = self._clock()
-        kept: Counter[str] = Counter()
-        fill: dict[str, float] = {}
-        states: Counter[str] = Counter()
-        lags: dict[str, float] = {}
-        for outflow in self._streams.values():
-            label = metrics.topic_label(outflow.topic)
-            kept[label] += outflow.stream.kept_bytes
-            fill[label] = max(fill.get(label, 0.0), outflow.fill_ratio)
-            states[outflow.state] += 1
-            for edge in outflow.stream.destinations:
-                if (info := self._view.edges.get(edge)) is not None:
-                    lags[info.lan] = max(lags.get(info.lan, 0.0), outflow.stream.lag_s(edge, now_s))
-        for topic in self._shown_topics - kept.keys():
-            metrics.window_bytes.remove(topic)
-            metrics.window_fill.remove(topic)
-        for topic, size in kept.items():
-            metrics.window_bytes.labels(topic=topic).set(size)
-            metrics.window_fill.labels(topic=topic).set(fill[topic])
-        self._shown_topics = set(kept)
-        for lan in self._shown_lans - lags.keys():
-            metrics.acknowledgement_lag.remove(lan)
-        for lan, lag_s in lags.items():
-            metrics.acknowledgement_lag.labels(peer_lan=lan).set(lag_s)
-        self._shown_lans = set(lags)
-        metrics.outage_bytes.set(self._kept_beyond_bytes)
-        for state in OUTFLOW_STATES:
-            self._metrics.routes.labels(direction="out", state=state).set(states[state])
+        self._gauges.show(self._streams.values(), self._view, self._kept_beyond_bytes)
 
     def summary(self) -> list[dict[str, object]]:
-        return [
-            {
-                "topic": outflow.topic,
-                "profile": outflow.profile_id,
-                "stream": outflow.key.number,
-                "reliable": outflow.profile.qos.reliability is Reliability.RELIABLE,
-                "samples": outflow.stream.next_number - 1,
-                "subscribers": sorted(outflow.stream.subscribers),
-                "state": outflow.state,
-                "blocked": not outflow.stream.has_room,
-                "replay": isinstance(outflow.source, ReplaySource),
-                "deadline": [] if outflow.deadline is None else outflow.deadline.summary(),
-            }
-            for outflow in self._streams.values()
-        ]
+        return summarise(self._streams.values())

@@ -1,0 +1,108 @@
+"""Whose turn it is to be taken from: outflows that have data and may send, one take each a turn,
+and floods that are let come together. Owned by ingress.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from edge_broker.dds.domain import LanDomain, Port
+from edge_broker.feed import Feed
+from edge_broker.outflow import Outflow
+from edge_broker.source import ReaderSource, ReplaySource
+
+_COLLECT_S = 0.002
+_MOST_COLLECTS = 4
+_FLOOD_SAMPLES = 64
+_FLOW_SAMPLES = 8
+"""A topic that gives fewer at once is no part of a flood."""
+
+
+class TakePump:
+    """The outflows that may have data."""
+
+    def __init__(
+        self,
+        domain: LanDomain,
+        clock: Callable[[], float],
+        readers: Mapping[int, Feed],
+        on_replayed: Callable[[Outflow], None],
+    ) -> None:
+        """`readers` are the open ones. `on_replayed` is told of a replay that has no more."""
+        self._domain = domain
+        self._clock = clock
+        self._readers = readers
+        self._on_replayed = on_replayed
+        self._ready: dict[int, Outflow] = {}
+        self._collecting: set[int] = set()
+        """Readers whose flood is let come together."""
+        self._is_scheduled = False
+
+    def add(self, outflow: Outflow) -> None:
+        """It may have data."""
+        self._ready[outflow.key.number] = outflow
+
+    def discard(self, outflow: Outflow) -> None:
+        self._ready.pop(outflow.key.number, None)
+
+    def __contains__(self, outflow: Outflow) -> bool:
+        """Whether it may still have data."""
+        return outflow.key.number in self._ready
+
+    def wake(self) -> None:
+        """Something that may have held an outflow back has changed."""
+        if self._ready and not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self.run)
+
+    def run(self) -> None:
+        """One turn for each outflow that has data and may send. While any can go on, the DDS
+        wait thread rests: its news would change nothing."""
+        self._is_scheduled = False
+        now_s = self._clock()
+        can_go_on = False
+        emptied: list[tuple[Outflow, Port]] = []
+        for number, outflow in list(self._ready.items()):
+            if self._is_collecting(outflow) or outflow.is_blocked(now_s):
+                continue
+            if outflow.forward(now_s):
+                can_go_on = True
+            elif outflow.last_count >= _FLOW_SAMPLES and isinstance(outflow.source, ReaderSource):
+                emptied.append((outflow, outflow.source.reader))
+            else:
+                del self._ready[number]
+                if isinstance(outflow.source, ReplaySource):
+                    self._on_replayed(outflow)
+        self._collect(emptied)
+        if can_go_on:
+            self.wake()
+        else:
+            self._domain.wait_again()
+
+    def _is_collecting(self, outflow: Outflow) -> bool:
+        source = outflow.source
+        return isinstance(source, ReaderSource) and source.reader.ref in self._collecting
+
+    def _collect(self, emptied: list[tuple[Outflow, Port]]) -> None:
+        """Lets the samples of a flood, in one topic or in many at once, come together for a moment:
+        small batches would cost every stage behind this one more than the wait. A trickle is never
+        made to wait."""
+        if sum(outflow.last_count for outflow, _ in emptied) < _FLOOD_SAMPLES:
+            for outflow, _ in emptied:
+                del self._ready[outflow.key.number]
+            return
+        pause_s = _COLLECT_S * min(max(1.0, len(emptied) / 4), _MOST_COLLECTS)
+        for _, reader in emptied:
+            self._collecting.add(reader.ref)
+            self._domain.ignore_reader(reader)
+        asyncio.get_running_loop().call_later(
+            pause_s, self._end_collecting, [reader for _, reader in emptied]
+        )
+
+    def _end_collecting(self, readers: list[Port]) -> None:
+        self._collecting.difference_update(reader.ref for reader in readers)
+        self.run()
+        for reader in readers:
+            if reader.ref not in self._collecting and reader.ref in self._readers:
+                self._domain.heed_reader(reader)
