@@ -28,10 +28,7 @@ from gateway.tunnel.messages import Alive, Close, Open, Probe, Refused
 
 _log = get_logger("edge.egress")
 
-_REST_S = 0.001
-_MOST_REST_S = 0.005
-"""A writer that is full asks its readers for acknowledgements each time it is tried, and readers
-that drown in such questions acknowledge nothing: it is tried so seldom, and looked at meanwhile."""
+_WRITER_FULL_S = 0.001
 _SETTLE_S = 0.005
 _ORPHAN_PATIENCE_S = 30.0
 _OPENING_PATIENCE_S = 2.0
@@ -67,8 +64,7 @@ class Egress:
         self._unwanted_since_s: dict[MirrorKey, float] = {}
         self._view = FabricView()
         self._writable: dict[StreamKey, None] = {}
-        self._resting: dict[StreamKey, float] = {}
-        """Streams whose writer is full, and when to try it whatever it looks like."""
+        self._resting: dict[StreamKey, None] = {}
         self._rest_timer: asyncio.TimerHandle | None = None
         self._is_pump_scheduled = False
         self._settle_timer: asyncio.TimerHandle | None = None
@@ -90,7 +86,7 @@ class Egress:
             inbound.offer(batch, path)
         else:
             self._offer_traced(inbound, mirror, batch, via, link)
-        if inbound.pending and batch.stream not in self._resting:
+        if inbound.pending:
             self._writable[batch.stream] = None
             if not self._is_pump_scheduled:
                 self._pump()
@@ -248,20 +244,15 @@ class Egress:
 
     def _rest(self, stream: StreamKey) -> None:
         """The writer is full: its readers must acknowledge before it takes more."""
-        self._resting[stream] = self._clock() + _MOST_REST_S
+        self._resting[stream] = None
         if self._rest_timer is None:
-            self._rest_timer = asyncio.get_running_loop().call_later(_REST_S, self._end_rest)
+            self._rest_timer = asyncio.get_running_loop().call_later(_WRITER_FULL_S, self._end_rest)
 
     def _end_rest(self) -> None:
         self._rest_timer = None
-        now_s = self._clock()
-        for stream, until_s in list(self._resting.items()):
-            found = self._inbound.get(stream)
-            if found is None or now_s >= until_s or found[1].is_acknowledged:
-                del self._resting[stream]
-                self._start_writing(stream)
-        if self._resting:
-            self._rest_timer = asyncio.get_running_loop().call_later(_REST_S, self._end_rest)
+        resting, self._resting = self._resting, {}
+        for stream in resting:
+            self._start_writing(stream)
 
     def _finish_if_complete(self, inbound: Inbound, mirror: Mirror) -> None:
         if not inbound.is_complete or inbound.waits_for is not None:

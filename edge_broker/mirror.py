@@ -176,11 +176,6 @@ class Mirror:
         self._ask_again_s = min(2 * self._ask_again_s, _ASK_AGAIN_MOST_S)
         return True
 
-    @property
-    def is_acknowledged(self) -> bool:
-        """Whether the LAN's readers have all that was written."""
-        return self.writer is None or native.is_acknowledged(self.writer.ref)
-
     def ask_again(self) -> None:
         """The publisher's edge does not feed this mirror (any longer)."""
         self._ask_due_s = 0.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes as ct
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from operator import length_hint
 from typing import NamedTuple, cast
@@ -323,11 +323,6 @@ def key_sample(topic: int, sample: bytes) -> bytes:
     return bytes((sample[0], sample[1] | 1, 0, padding)) + key + bytes(padding)
 
 
-def is_acknowledged(writer: int) -> bool:
-    """Whether every matched reader has all that was written."""
-    return int(wait_for_acks(writer, 0)) == RETCODE_OK
-
-
 def enable_write_batching() -> None:
     """Applies to domains that exist and to writers created from now on."""
     _set_batch(True)
@@ -386,11 +381,16 @@ def write_samples(
     code and passed over."""
     count = len(samples)
     done = 0
-    while True:
-        done, code = _write_run(writer, samples, timestamps, kinds, done)
-        if done == count or code == RETCODE_TIMEOUT:
+    while done < count:
+        done = _write_run(writer, samples, timestamps, kinds, done)
+        if done == count:
             break
-        on_rejected(code)
+        # The run ended at a sample that was not written: room for it may have come since.
+        code = _WRITES[kinds[done] if kinds else 0](writer, samples[done], timestamps[done])
+        if code == RETCODE_TIMEOUT:
+            break
+        if code < 0:
+            on_rejected(code)
         done += 1
     flush(writer)
     return done
@@ -402,18 +402,17 @@ def _write_run(
     timestamps: Sequence[int],
     kinds: bytes,
     start: int,
-) -> tuple[int, int]:
-    """Writes until the first failure; returns the index of the sample that failed and its code, or
-    how many there are. Without kinds no bytecode runs between two samples."""
+) -> int:
+    """Writes until the first failure; returns the index of the sample that failed, or how many
+    there are. Without kinds no bytecode runs between two samples."""
     left = iter(samples[start:] if start else samples)
     times = timestamps[start:] if start else timestamps
-    run: Iterator[int]
     if kinds:
         run = (
             _WRITES[kind](writer, sample, time)
             for kind, sample, time in zip(kinds[start:], left, times, strict=False)
         )
+        is_failed = any(run)
     else:
-        run = map(write_ts, repeat(writer), left, times)
-    code = next(filter(None, run), RETCODE_OK)
-    return len(samples) - length_hint(left) - (code != RETCODE_OK), code
+        is_failed = any(map(write_ts, repeat(writer), left, times))
+    return len(samples) - length_hint(left) - is_failed
