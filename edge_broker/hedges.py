@@ -21,7 +21,7 @@ _MOST_WAITING = 4096
 
 
 class _Waiting(NamedTuple):
-    due_ns: int
+    due_s: float
     first: Path
     sent_ns: int
     """When the batch went over the first path."""
@@ -44,8 +44,8 @@ class Hedges:
         """This batch has just been sent over `first`."""
         if len(self._waiting) >= _MOST_WAITING:
             return
-        due_ns = sent_ns + int(after_s * 1e9)
-        self._waiting.append(_Waiting(due_ns, first, sent_ns, edge, number, second))
+        due_s = time.monotonic() + after_s
+        self._waiting.append(_Waiting(due_s, first, sent_ns, edge, number, second))
         if self._timer is None:
             self._wait(after_s)
 
@@ -56,13 +56,14 @@ class Hedges:
         """In the order of sending: the times to wait differ little from batch to batch."""
         self._timer = None
         waiting = self._waiting
-        now_ns = time.time_ns()
+        now_s = time.monotonic()
         while waiting:
-            due_ns, first, sent_ns, edge, number, second = waiting[0]
+            due_s, first, sent_ns, edge, number, second = waiting[0]
             if first.confirmed_ns < sent_ns:
-                if due_ns > now_ns:
-                    self._wait((due_ns - now_ns) / 1e9)
+                if due_s > now_s:
+                    self._wait(due_s - now_s)
                     return
+                now_ns = time.time_ns()
                 if self._send_copy(edge, number, second, now_ns):
                     second.path.note_batch(now_ns)
             waiting.popleft()
