@@ -392,7 +392,12 @@ class OutgoingStream:
         subscriber = self._subscribers.get(edge)
         if subscriber is None:
             return None
-        return next(self._missing(subscriber, first, first + 1), None)
+        for sent in reversed(self._sent):  # asked for soon after it was sent
+            if sent.first <= first:
+                is_asked_for = sent.first == first
+                has_arrived = subscriber.arrived.covers(sent.first, sent.last)
+                return sent if is_asked_for and not has_arrived else None
+        return None
 
     def unacknowledged(self, edge: str) -> list[Sent]:
         """What this subscriber has not written yet, oldest first."""
