@@ -10,8 +10,10 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from gateway.config import Config, EmbeddedZooKeeper, Group
+from gateway.config import Config
+from gateway.setting_parts import Group
 from gateway.settings import environment_name, value_at
+from gateway.up_file import EmbeddedZooKeeper
 
 _HEAD = """\
 # Configuration

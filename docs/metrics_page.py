@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from gateway.observe.metrics import LABELS, BrokerMetrics, Family
+from gateway.observe.metric_labels import LABELS
+from gateway.observe.metrics import BrokerMetrics, Family
 
 _HEAD = """\
 # Metrics

@@ -5,12 +5,22 @@ Read by everybody; filled by `gateway/settings.py`. No file, environment or flag
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_RESERVED = (".", "..", "zookeeper")
+from gateway.setting_parts import (
+    Globs,
+    Group,
+    Mode,
+    Modes,
+    Name,
+    Port,
+    Seconds,
+    Share,
+    Shares,
+    from_commas,
+)
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -30,45 +40,9 @@ def _is_address(text: str) -> str:
     return text
 
 
-def _is_name(text: str) -> str:
-    if not _NAME.fullmatch(text) or text in _RESERVED:
-        raise ValueError("must be 1 to 64 of the characters A-Z a-z 0-9 . _ - (not . or ..)")
-    return text
-
-
-def _from_commas(raw: Any) -> Any:
-    if isinstance(raw, str):
-        return [part.strip() for part in raw.split(",") if part.strip()]
-    return raw
-
-
-def _pairs_from_commas(raw: Any) -> Any:
-    if not isinstance(raw, str):
-        return raw
-    pairs = [part.rpartition("=") for part in raw.split(",") if part.strip()]
-    if not all(equals for _, equals, _ in pairs):
-        raise ValueError("must be PATTERN=VALUE[,PATTERN=VALUE]")
-    return {pattern.strip(): value.strip() for pattern, _, value in pairs}
-
-
 Address = Annotated[str, AfterValidator(_is_address)]
 """host:port; `split_address` takes it apart."""
-Addresses = Annotated[tuple[Address, ...], BeforeValidator(_from_commas), Field(min_length=1)]
-Globs = Annotated[tuple[str, ...], BeforeValidator(_from_commas)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Shares = Annotated[dict[str, Share], BeforeValidator(_pairs_from_commas)]
-Name = Annotated[str, AfterValidator(_is_name)]
-"""What may be a node name in the ZooKeeper tree."""
-Port = Annotated[int, Field(ge=0, le=65535)]
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
-
-
-class Group(BaseModel):
-    """A group of settings: unknown keys are refused and values never change."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_default=True, coerce_numbers_to_str=True
-    )
+Addresses = Annotated[tuple[Address, ...], BeforeValidator(from_commas), Field(min_length=1)]
 
 
 class ZooKeeper(Group):
@@ -249,10 +223,6 @@ class Stream(Group):
     )
 
 
-Mode = Literal["single", "duplicate", "adaptive"]
-Modes = Annotated[dict[str, Mode], BeforeValidator(_pairs_from_commas)]
-
-
 class Express(Group):
     """Topics with strict deadlines: direct links between edges beside the routed path."""
 
@@ -407,13 +377,13 @@ class Advice(Group):
     )
 
 
-_FABRIC = "Name of the fabric: brokers of different fabrics share ZooKeeper and nothing else."
+FABRIC_TEXT = "Name of the fabric: brokers of different fabrics share ZooKeeper and nothing else."
 
 
 class Config(Group):
     """All settings of one ddswan process."""
 
-    fabric: Name = Field(default="default", description=_FABRIC)
+    fabric: Name = Field(default="default", description=FABRIC_TEXT)
     zookeeper: ZooKeeper = ZooKeeper()
     log: Log = Log()
     metrics: Metrics = Metrics()
@@ -424,34 +394,3 @@ class Config(Group):
     express: Express = Express()
     trace: Trace = Trace()
     advice: Advice = Advice()
-
-
-class EmbeddedZooKeeper(ZooKeeper):
-    """ZooKeeper of an `up` file: an ensemble elsewhere, or a single node started here."""
-
-    embedded: bool = Field(
-        default=True,
-        description="Start a ZooKeeper here on the first of `hosts`, which must be of this "
-        "machine. False: use the ensemble named in `hosts`.",
-    )
-    data: str | None = Field(
-        default=None,
-        description="Directory of the embedded ZooKeeper's data. Default: a temporary one, "
-        "because the tree holds only what live brokers put there.",
-    )
-
-
-class Fabric(Group):
-    """An `up` file: every broker of one machine; common groups apply to all of them."""
-
-    fabric: Name = Field(default="default", description=_FABRIC)
-    zookeeper: EmbeddedZooKeeper = EmbeddedZooKeeper()
-    log: Log = Log()
-    metrics: Metrics = Metrics()
-    stream: Stream = Stream()
-    ingress: Ingress = Ingress()
-    express: Express = Express()
-    trace: Trace = Trace()
-    advice: Advice = Advice()
-    routers: tuple[Router, ...] = Field(default=(), description="The routing brokers to run.")
-    edges: tuple[Edge, ...] = Field(default=(), description="The edge brokers to run.")

@@ -16,8 +16,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config import Group
 from gateway.errors import ConfigError
+from gateway.setting_parts import Group
 
 GroupT = TypeVar("GroupT", bound=Group)
 _Key = tuple[str | int, ...]

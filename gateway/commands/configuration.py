@@ -9,7 +9,9 @@ import json
 
 import yaml
 
-from gateway.config import Config, Fabric, Group
+from gateway.config import Config
+from gateway.setting_parts import Group
+from gateway.up_file import Fabric
 
 _SCHEMAS: dict[str, type[Group]] = {"process": Config, "up": Fabric}
 

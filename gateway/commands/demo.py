@@ -22,9 +22,10 @@ from typing import Any
 from gateway.commands.lans import Lans, NamespacesUnavailable, Place, domains, namespaces
 from gateway.commands.supervisor import Child, Supervisor, ddswan_child
 from gateway.commands.up import edge_child, router_child, zookeeper_child
-from gateway.config import Config, Edge, EmbeddedZooKeeper, Fabric, Router
+from gateway.config import Config, Edge, Router
 from gateway.errors import DdswanError
 from gateway.lifetime import end_tasks
+from gateway.up_file import EmbeddedZooKeeper, Fabric
 
 _LANS = ("a", "b")
 _TOPIC_OF = {"a": "fleet/positions", "b": "base/positions"}

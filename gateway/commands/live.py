@@ -26,7 +26,7 @@ from gateway.errors import CoordinationError
 from gateway.lifetime import Lifetime, run_until_signalled
 from gateway.model import FabricView
 from gateway.observe.logs import set_up_logging
-from gateway.observe.metrics import OTHER_TOPICS
+from gateway.observe.metric_labels import OTHER_TOPICS
 
 _EVERY_S = 1.0
 _UNTIL_READ_EVERY_S = 0.1

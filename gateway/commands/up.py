@@ -16,10 +16,11 @@ from pathlib import Path
 import yaml
 
 from gateway.commands.supervisor import Child, Supervisor, ddswan_child, wait_for_address
-from gateway.config import Config, Edge, Fabric, Router, ZooKeeper, split_address
+from gateway.config import Config, Edge, Router, ZooKeeper, split_address
 from gateway.errors import ConfigError, DdswanError
 from gateway.observe.logs import get_logger
 from gateway.settings import load_settings
+from gateway.up_file import Fabric
 
 _log = get_logger("up")
 

@@ -1,4 +1,4 @@
-"""The one door to ZooKeeper: nothing else imports kazoo. Used by everybody in
+"""The one door to ZooKeeper, with kazoo_words.py: nothing else imports kazoo. Used by everybody in
 gateway/coordination and built by the brokers' app modules; knows nothing of what nodes mean.
 
 kazoo lives in threads of its own; they only wake the loop. Requests are handed to kazoo from the
@@ -18,26 +18,19 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from kazoo import exceptions as kz
-from kazoo.client import KazooClient, TransactionRequest
+from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
 from kazoo.protocol.states import EventType, KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
+from gateway.coordination.kazoo_words import is_refusal, request_of, translated
 from gateway.coordination.nodes import (
     ANY_VERSION,
-    BadVersion,
-    Check,
-    Create,
-    Delete,
-    NodeExists,
-    NodeRefused,
     NodeStat,
     NoNode,
-    NotEmpty,
     Operation,
     SessionState,
-    SetData,
 )
 from gateway.coordination.paths import FabricPaths
 from gateway.errors import ConfigError, CoordinationError, CoordinationLost
@@ -52,20 +45,6 @@ _LARGEST_REQUEST = 1_000_000
 """ZooKeeper cuts the connection of whoever sends more than 1,048,575 bytes."""
 _REMINDER_S = 30.0
 _STOP_TIMEOUT_S = 3.0
-
-_LOST = (
-    kz.ConnectionLoss,
-    kz.SessionExpiredError,
-    kz.OperationTimeoutError,
-    kz.SessionMovedError,
-    kz.RequestTimeoutError,
-)
-_REFUSED: dict[type[Exception], tuple[type[NodeRefused], str]] = {
-    kz.NoNodeError: (NoNode, "does not exist or has no parent"),
-    kz.NodeExistsError: (NodeExists, "exists already"),
-    kz.NotEmptyError: (NotEmpty, "is not empty"),
-    kz.BadVersionError: (BadVersion, "was changed by somebody else"),
-}
 
 
 def _silence_kazoo() -> None:
@@ -248,13 +227,11 @@ class ZooKeeper:
         results = await self._call(
             "transaction",
             operations[0].path,
-            lambda client: _build(client, operations).commit_async(),
+            lambda client: request_of(client, operations).commit_async(),
         )
         for operation, result in zip(operations, results, strict=False):
-            if isinstance(result, Exception) and not isinstance(
-                result, kz.RolledBackError | kz.RuntimeInconsistency
-            ):
-                raise _translated(result, operation.path) from result
+            if is_refusal(result):
+                raise translated(result, operation.path) from result
 
     async def _call(self, operation: str, path: str, issue: Callable[[Any], Any]) -> Any:
         async with self._window:
@@ -270,7 +247,7 @@ class ZooKeeper:
                 )
                 return await answer
             except kz.KazooException as error:
-                raise _translated(error, path) from error
+                raise translated(error, path) from error
             finally:
                 self._pending.discard(answer)
                 if self._on_answer is not None:
@@ -404,27 +381,3 @@ def _settle(answer: asyncio.Future[Any], result: Any) -> None:
         answer.set_result(result.value)
     else:
         answer.set_exception(result.exception)
-
-
-def _build(client: Any, operations: Sequence[Operation]) -> Any:
-    request = TransactionRequest(client)
-    for operation in operations:
-        match operation:
-            case Check(path, version):
-                request.check(path, version)
-            case Create(path, data, ephemeral):
-                request.create(path, data, ephemeral=ephemeral)
-            case SetData(path, data, version):
-                request.set_data(path, data, version)
-            case Delete(path, version):
-                request.delete(path, version)
-    return request
-
-
-def _translated(error: Exception, path: str) -> CoordinationError:
-    if isinstance(error, _LOST):
-        return CoordinationLost(f"the connection to ZooKeeper broke while it worked on {path}")
-    for kind, (refusal, what) in _REFUSED.items():
-        if isinstance(error, kind):
-            return refusal(f"{path} {what} in ZooKeeper", path)
-    return CoordinationError(f"ZooKeeper refused to work on {path}: {type(error).__name__}")

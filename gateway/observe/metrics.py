@@ -4,8 +4,7 @@ The brokers' app.py makes one `BrokerMetrics` and hands it down; docs/metrics.md
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import (
@@ -13,87 +12,26 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
-    Metric,
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
 
 from gateway.model import INFINITE_NS
-
-TOPIC_LABELS = 500
-"""Topics shown by name; later ones share the label `(other)`, so that one broker can never
-exhaust a metrics server."""
-PAIR_LABELS = 2 * TOPIC_LABELS
-"""Topics times peer LANs shown by name in what is told for each of these pairs."""
-OTHER_TOPICS = "(other)"
-OTHER_LANS = "(other)"
-RETIRED_AFTER_S = 600.0
-"""How long the series of a topic or peer stay when it is gone: scrapers see its last values."""
-
-LABELS = {
-    "fabric": "on everything: the fabric of the broker",
-    "broker": "on everything: the id of the edge or router",
-    "lan": "on everything an edge says: its LAN",
-    "component": "`edge` or `router`",
-    "version": "version of ddswan",
-    "topic": f"topic name; beyond {TOPIC_LABELS} topics of one broker: `{OTHER_TOPICS}`",
-    "peer_lan": f"the LAN the samples come from, or go to; beyond {PAIR_LABELS} topics times LANs "
-    f"of one broker it or the topic is `{OTHER_LANS}`",
-    "peer": "id of the broker at the other end of a link",
-    "path": "`routed`, `express` (edge to edge) or `standby`",
-    "reason": "why, see the metric",
-    "direction": "`out`: from this LAN; `in`: into this LAN",
-    "state": "see the metric",
-    "policy": "DDS QoS policy that does not match, or `type`",
-    "router": "id of a router",
-    "operation": "ZooKeeper request: `get`, `children`, `create` …",
-    "hop": "part of a sample's way, see the metric",
-}
-"""Every label there is, and what it tells. Never GUIDs or numbers of streams."""
+from gateway.observe.collectors import LoopCounter, LoopHistogram, SameLabels
+from gateway.observe.metric_labels import (
+    OTHER_LANS,
+    OTHER_TOPICS,
+    PAIR_LABELS,
+    RETIRED_AFTER_S,
+    TOPIC_LABELS,
+)
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter
 _LATENCY_S = (
     *(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05),
     *(0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
 )
-
-
-class _LoopCounter(Counter):
-    """Counts on one thread (the event loop's), so without the lock, which is most of the cost. What
-    it has is told when somebody asks."""
-
-    def _metric_init(self) -> None:
-        super()._metric_init()
-        self._count = 0.0
-
-    def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
-        self._count += amount
-
-    def _child_samples(self) -> Iterable[Sample]:
-        self._value.set(self._count)
-        return super()._child_samples()
-
-
-class _LoopHistogram(Histogram):
-    """As that: observes on one thread."""
-
-    def _metric_init(self) -> None:
-        super()._metric_init()
-        self._counts = [0] * len(self._upper_bounds)
-        self._total = 0.0
-
-    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        self._counts[bisect_left(self._upper_bounds, amount)] += 1
-        self._total += amount
-
-    def _child_samples(self) -> Iterable[Sample]:
-        for bucket, count in zip(self._buckets, self._counts, strict=True):
-            bucket.set(count)
-        self._sum.set(self._total)
-        return super()._child_samples()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +67,7 @@ class BrokerMetrics:
         self._last_used_s: dict[str, dict[str, float]] = {"topic": {}, "peer": {}}
         self._by_label: dict[str, list[Counter | Gauge | Histogram]] = {"topic": [], "peer": []}
         same = {"fabric": fabric, "broker": broker, "lan": lan}
-        self._page = _SameLabels(self._registry, {k: v for k, v in same.items() if v})
+        self._page = SameLabels(self._registry, {k: v for k, v in same.items() if v})
         ProcessCollector(registry=self._registry)
 
         self._section = "Broker"
@@ -404,7 +342,7 @@ class BrokerMetrics:
     # ------------------------------------------------------------ families
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        kind = _LoopCounter if self._on == ("edge",) and "topic" in labels else Counter
+        kind = LoopCounter if self._on == ("edge",) and "topic" in labels else Counter
         family = kind(name, text, labels, registry=self._place(labels))
         self._describe(f"{name}_total", "counter", text, labels, family)
         return family
@@ -416,7 +354,7 @@ class BrokerMetrics:
 
     def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
         place = self._place(labels)
-        kind = _LoopHistogram if self._on == ("edge",) else Histogram
+        kind = LoopHistogram if self._on == ("edge",) else Histogram
         family = kind(name, text, labels, buckets=_LATENCY_S, registry=place)
         self._describe(name, "histogram", text, labels, family)
         return family
@@ -452,18 +390,3 @@ class DeadlineMeter:
         oldest_ns = now_ns - self._deadline_ns
         if min(timestamps) < oldest_ns:
             self._misses.inc(sum(timestamp < oldest_ns for timestamp in timestamps))
-
-
-class _SameLabels(CollectorRegistry):
-    """The registry's page with some labels on every sample; costs nothing but at a scrape."""
-
-    def __init__(self, registry: CollectorRegistry, labels: dict[str, str]) -> None:
-        super().__init__()
-        self._source: Collector = registry
-        self._labels = labels
-
-    def collect(self) -> Iterator[Metric]:
-        for metric in self._source.collect():
-            for sample in metric.samples:
-                sample.labels.update(self._labels)
-            yield metric

@@ -18,7 +18,8 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from edge_broker.tracing import IncomingTrace, OutgoingTrace
 from gateway.cli import main
-from gateway.observe.metrics import DeadlineMeter, _LoopCounter, _LoopHistogram
+from gateway.observe.collectors import LoopCounter, LoopHistogram
+from gateway.observe.metrics import DeadlineMeter
 from gateway.observe.trace_schema import is_sampled
 from gateway.observe.traces import TraceWriter
 
@@ -45,7 +46,7 @@ lasted, the process's CPU seconds, and those spent in calls that count, in calls
 the thread that writes traces."""
 _COUNTING = (
     *((Counter, "inc"), (Gauge, "set"), (Histogram, "observe"), (DeadlineMeter, "count")),
-    *((_LoopCounter, "inc"), (_LoopHistogram, "observe")),
+    *((LoopCounter, "inc"), (LoopHistogram, "observe")),
 )
 _TRACING = (
     (OutgoingTrace, "is_chosen"),

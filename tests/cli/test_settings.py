@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from gateway.config import Config, Edge, Fabric, Group, split_address
+from gateway.config import Config, Edge, split_address
 from gateway.errors import ConfigError
+from gateway.setting_parts import Group
 from gateway.settings import environment_name, load_settings, setting_paths, value_at
+from gateway.up_file import Fabric
 
 
 def _file(tmp_path: Path, text: str) -> str:

@@ -6,15 +6,14 @@ from prometheus_client import Histogram
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from gateway.observe.metrics import (
-    _LATENCY_S,
+from gateway.observe.metric_labels import (
     LABELS,
     OTHER_TOPICS,
     PAIR_LABELS,
     RETIRED_AFTER_S,
     TOPIC_LABELS,
-    BrokerMetrics,
 )
+from gateway.observe.metrics import _LATENCY_S, BrokerMetrics
 
 _EDGE = {"fabric": "f", "broker": "e1", "lan": "a"}
 
