@@ -1,5 +1,5 @@
-"""What a Grafana dashboard is made of, and its JSON. Called by make_dashboards.py, which says what
-the dashboards show.
+"""What a Grafana dashboard is made of, and its JSON. Called by make_dashboards.py; what dashboards
+show is said in a file for each.
 """
 
 from __future__ import annotations
