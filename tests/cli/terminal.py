@@ -16,6 +16,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from tests.environment import environment
+
 PATIENCE_S = 30.0
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _FRAME = "\x1b[H"
@@ -31,7 +33,7 @@ class Terminal:
         *arguments: str,
         columns: int = 120,
         lines: int = 20,
-        environment: dict[str, str] | None = None,
+        variables: dict[str, str] | None = None,
     ) -> None:
         self.output = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("strict")
@@ -41,15 +43,11 @@ class Terminal:
         self._size = (columns, lines)
         self._tell_size()
         self.modes: list[Any] = termios.tcgetattr(slave)
-        kept = {name: value for name, value in os.environ.items() if name[:7] != "DDSWAN_"}
         self.process = subprocess.Popen(
             ["setsid", "--ctty", sys.executable, "-m", "gateway.cli", *arguments],
-            env={
-                **kept,
-                "TERM": "xterm-256color",
-                "PYTHONIOENCODING": "utf-8",
-                **(environment or {}),
-            },
+            env=environment(
+                **{"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", **(variables or {})}
+            ),
             stdin=slave,
             stdout=slave,
             stderr=slave,

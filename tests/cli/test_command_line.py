@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,19 +19,15 @@ import pytest
 import yaml
 
 from gateway.coordination.embedded import EmbeddedZooKeeper, free_port
+from tests.environment import environment
 
 _COMMANDS = ("config", "demo", "edge", "router", "status", "up", "zookeeper")
-
-
-def _environment(**variables: str) -> dict[str, str]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("DDSWAN_")}
-    return {**inherited, **variables}
 
 
 def _ddswan(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gateway.cli", *arguments],
-        env=_environment(**variables),
+        env=environment(**variables),
         capture_output=True,
         text=True,
         timeout=60,
@@ -122,7 +119,8 @@ def test_up_refuses_a_file_that_cannot_run(tmp_path: Path, text: str, expected: 
 
 def test_a_traceback_is_shown_at_debug_only() -> None:
     arguments = ("status", "--zookeeper", f"127.0.0.1:{free_port()}", "--log-level")
-    quiet, debug = _ddswan(*arguments, "info"), _ddswan(*arguments, "debug")
+    with ThreadPoolExecutor(2) as both:
+        quiet, debug = both.map(lambda level: _ddswan(*arguments, level), ("info", "debug"))
     assert quiet.returncode == debug.returncode == 1
     assert "Traceback" not in quiet.stderr
     assert "no ZooKeeper answers at 127.0.0.1:" in quiet.stderr.splitlines()[-1]
@@ -152,7 +150,7 @@ def test_output_into_a_closed_pipe_is_quiet() -> None:
     try:
         done = subprocess.run(
             [sys.executable, "-u", "-m", "gateway.cli", "config", "schema"],
-            env=_environment(),
+            env=environment(),
             stdout=writing,
             stderr=subprocess.PIPE,
             text=True,
@@ -221,7 +219,7 @@ def _running(*arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
         with said.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "gateway.cli", *arguments],
-                env=_environment(),
+                env=environment(),
                 stdout=subprocess.DEVNULL,
                 stderr=output,
             )

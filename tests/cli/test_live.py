@@ -155,7 +155,7 @@ def test_a_fabric_is_watched(zookeeper: EmbeddedZooKeeper, fabric: str) -> None:
 
     # What the environment says of the size was true once.
     told = {"COLUMNS": "33", "LINES": "7"}
-    with edge.running(), Terminal(*_status(zookeeper, fabric), environment=told) as terminal:
+    with edge.running(), Terminal(*_status(zookeeper, fabric), variables=told) as terminal:
         terminal.wait_for(
             lambda: (
                 _carries(terminal, "fast", 10 * _BATCHES_PER_S)
@@ -284,7 +284,7 @@ def test_a_terminal_that_cannot_show_a_name_shows_the_rest(
 ) -> None:
     _make_fabric(zookeeper, fabric, ["größe"], None)
     ascii_only = {"PYTHONIOENCODING": "ascii:strict"}
-    with Terminal(*_status(zookeeper, fabric), environment=ascii_only) as terminal:
+    with Terminal(*_status(zookeeper, fabric), variables=ascii_only) as terminal:
         terminal.wait_for(lambda: terminal.row("gr??e")[-1:] == ["routed"])
         terminal.type("q")
         assert terminal.end() == 0
@@ -301,8 +301,8 @@ def test_who_wants_tables_or_json_gets_them_once(zookeeper: EmbeddedZooKeeper, f
         check=True,
     ).stdout
     assert "t      routed  a:1         b:1" in piped
-    for options, environment in ((["--once"], {}), ([], {"TERM": "dumb"})):
-        with Terminal(*_status(zookeeper, fabric), *options, environment=environment) as terminal:
+    for options, variables in ((["--once"], {}), ([], {"TERM": "dumb"})):
+        with Terminal(*_status(zookeeper, fabric), *options, variables=variables) as terminal:
             assert terminal.end() == 0
             assert terminal.output.replace("\r", "") == piped
     with Terminal(*_status(zookeeper, fabric), "--json") as terminal:

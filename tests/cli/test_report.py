@@ -7,52 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.commands.report import Report, TopicState, format_report, make_report
-from gateway.model import (
-    Announcement,
-    Assignment,
-    Direction,
-    EdgeInfo,
-    FabricView,
-    Profile,
-    Qos,
-    Reliability,
-    RouterInfo,
-    RouterLoad,
-    TopicView,
-)
-
-_RELIABLE = Profile("T", None, False, Qos(reliability=Reliability.RELIABLE))
-_BEST_EFFORT = Profile("T", None, False, Qos(reliability=Reliability.BEST_EFFORT))
-_ASSIGNED = Assignment("r1", "r2", 7)
-
-
-def _announced(lan: str, direction: Direction, profile: Profile, endpoints: int) -> Announcement:
-    guids = tuple(f"{lan}{number:031x}" for number in range(endpoints))
-    return Announcement(f"edge-{lan}", lan, 1, "t", direction, ((profile, guids),))
-
-
-def _topic(
-    pubs: tuple[tuple[str, Profile], ...],
-    subs: tuple[tuple[str, Profile], ...],
-    assignment: Assignment | None = _ASSIGNED,
-) -> TopicView:
-    return TopicView(
-        "t",
-        assignment,
-        0,
-        tuple(_announced(lan, Direction.PUB, profile, 2) for lan, profile in pubs),
-        tuple(_announced(lan, Direction.SUB, profile, 1) for lan, profile in subs),
-    )
-
-
-def _report(topic: TopicView, routers: tuple[str, ...] = ("r1", "r2")) -> Report:
-    view = FabricView(
-        edges={"edge-a": EdgeInfo("edge-a", "a", 1), "edge-b": EdgeInfo("edge-b", "b", 2)},
-        routers={name: RouterInfo(name, f"{name}:7447") for name in routers},
-        topics={topic.topic: topic},
-    )
-    return make_report("f", view, "r1", {})
+from gateway.commands.report import TopicState, format_report, make_report
+from gateway.model import EdgeInfo, FabricView, Profile, RouterInfo, RouterLoad, TopicView
+from tests.cli.views import BEST_EFFORT, RELIABLE, report_of, topic_of
 
 
 def _in_partition(profile: Profile, partition: str) -> Profile:
@@ -62,22 +19,22 @@ def _in_partition(profile: Profile, partition: str) -> Profile:
 @pytest.mark.parametrize(
     ("topic", "routers", "state"),
     [
-        (_topic((("a", _RELIABLE),), (("b", _RELIABLE),)), ("r1", "r2"), TopicState.ROUTED),
-        (_topic((("a", _RELIABLE),), (("b", _RELIABLE),)), ("r2",), TopicState.ROUTED),
-        (_topic((("a", _RELIABLE),), (("b", _RELIABLE),)), ("r3",), TopicState.WAITING),
-        (_topic((("a", _RELIABLE),), (("b", _RELIABLE),), None), ("r1",), TopicState.WAITING),
-        (_topic((("a", _RELIABLE),), (("a", _RELIABLE),)), ("r1",), TopicState.LOCAL),
-        (_topic((("a", _RELIABLE),), ()), ("r1",), TopicState.LOCAL),
-        (_topic((("a", _BEST_EFFORT),), (("b", _RELIABLE),)), ("r1",), TopicState.INCOMPATIBLE),
+        (topic_of((("a", RELIABLE),), (("b", RELIABLE),)), ("r1", "r2"), TopicState.ROUTED),
+        (topic_of((("a", RELIABLE),), (("b", RELIABLE),)), ("r2",), TopicState.ROUTED),
+        (topic_of((("a", RELIABLE),), (("b", RELIABLE),)), ("r3",), TopicState.WAITING),
+        (topic_of((("a", RELIABLE),), (("b", RELIABLE),), None), ("r1",), TopicState.WAITING),
+        (topic_of((("a", RELIABLE),), (("a", RELIABLE),)), ("r1",), TopicState.LOCAL),
+        (topic_of((("a", RELIABLE),), ()), ("r1",), TopicState.LOCAL),
+        (topic_of((("a", BEST_EFFORT),), (("b", RELIABLE),)), ("r1",), TopicState.INCOMPATIBLE),
         (
-            _topic(
-                (("a", _in_partition(_RELIABLE, "x")),), (("b", _in_partition(_RELIABLE, "y")),)
+            topic_of(
+                (("a", _in_partition(RELIABLE, "x")),), (("b", _in_partition(RELIABLE, "y")),)
             ),
             ("r1",),
             TopicState.LOCAL,
         ),
         (
-            _topic((("a", _BEST_EFFORT),), (("b", _RELIABLE), ("c", _BEST_EFFORT))),
+            topic_of((("a", BEST_EFFORT),), (("b", RELIABLE), ("c", BEST_EFFORT))),
             ("r1",),
             TopicState.ROUTED,
         ),
@@ -86,28 +43,28 @@ def _in_partition(profile: Profile, partition: str) -> Profile:
 def test_the_state_of_a_topic(
     topic: TopicView, routers: tuple[str, ...], state: TopicState
 ) -> None:
-    assert _report(topic, routers).topics[0].state is state
+    assert report_of(topic, routers=routers).topics[0].state is state
 
 
 def test_endpoints_are_counted_by_lan_and_once() -> None:
-    topic = _topic((("a", _RELIABLE), ("b", _RELIABLE)), (("b", _RELIABLE),))
-    twice = replace(topic, pubs=(*topic.pubs, replace(topic.pubs[0], edge="edge-a2")))
-    report = _report(twice).topics[0]
+    topic = topic_of((("a", RELIABLE), ("b", RELIABLE)), (("b", RELIABLE),))
+    twice = replace(topic, pubs=(*topic.pubs, replace(topic.pubs[0], edge="e-a2")))
+    report = report_of(twice).topics[0]
     assert report.publishers == {"a": 2, "b": 2}
     assert report.subscribers == {"b": 1}
 
 
 def test_why_a_pair_does_not_match_is_said_once_for_two_lans() -> None:
-    topic = _topic((("a", _BEST_EFFORT),), (("b", _RELIABLE),))
-    doubled = replace(topic, subs=(*topic.subs, replace(topic.subs[0], edge="edge-b2")))
-    (problem,) = _report(doubled).topics[0].problems
+    topic = topic_of((("a", BEST_EFFORT),), (("b", RELIABLE),))
+    doubled = replace(topic, subs=(*topic.subs, replace(topic.subs[0], edge="e-b2")))
+    (problem,) = report_of(doubled).topics[0].problems
     assert (problem.from_lan, problem.to_lan, problem.policies) == ("a", "b", ("reliability",))
-    text = format_report(_report(doubled))
+    text = format_report(report_of(doubled))
     assert f"t: a to b: {problem.explanation[0]}" in text
 
 
 def test_json_is_plain() -> None:
-    report = _report(_topic((("a", _BEST_EFFORT),), (("b", _RELIABLE),)))
+    report = report_of(topic_of((("a", BEST_EFFORT),), (("b", RELIABLE),)))
     raw = json.loads(json.dumps(report.to_json()))
     assert raw["version"] == 1
     assert raw["leader"] == "r1"
@@ -123,7 +80,7 @@ def test_the_table() -> None:
             "r1": RouterInfo("r1", "h:1", "z1", load=RouterLoad(2_500_000.0, 0.1, 3)),
             "r2": RouterInfo("r2", "h:2", draining=True),
         },
-        topics={"t": _topic((("a", _RELIABLE),), (("b", _RELIABLE),))},
+        topics={"t": topic_of((("a", RELIABLE),), (("b", RELIABLE),))},
     )
     assert format_report(make_report("f", view, "r1", {"edge": 2})).splitlines() == [
         "fabric f",
@@ -151,7 +108,7 @@ def test_no_leader_is_said() -> None:
 
 
 def test_a_topic_name_cannot_steer_the_terminal() -> None:
-    topic = replace(_topic((), ()), topic="\x1b[2J\n")
-    text = format_report(_report(topic))
+    topic = replace(topic_of((), ()), topic="\x1b[2J\n")
+    text = format_report(report_of(topic))
     assert "\x1b" not in text
     assert r"'\x1b[2J\n'" in text

@@ -13,100 +13,24 @@ import pytest
 
 from gateway.commands.ask import ask
 from gateway.commands.edge_report import express_links
-from gateway.commands.report import Report, format_report, make_report
+from gateway.commands.report import Report, format_report
 from gateway.commands.topic_status import format_topic, make_topic_status
 from gateway.errors import DdswanError
-from gateway.model import (
-    Announcement,
-    Assignment,
-    Direction,
-    EdgeInfo,
-    FabricView,
-    Profile,
-    Qos,
-    RouterInfo,
-    TopicView,
-)
+from gateway.model import EdgeInfo
 from gateway.observe.health import HealthServer
-
-_PATH = {
-    "via": "express",
-    "up": True,
-    "delays": 812,
-    "level_ms": 5.04,
-    "p50_ms": 5.3,
-    "p99_ms": 6.2,
-    "p999_ms": None,
-    "lost": 1,
-    "outstanding_ms": 1.0,
-}
-_STATUS: dict[str, Any] = {
-    "edge": "e-a",
-    "lan": "a",
-    "express": [{"edge": "e-b", "up": True, "wanted": True, "problem": "", "rtt_ms": 10.2}],
-    "pairs": [
-        {
-            "edge": "e-b",
-            "clock_offset_ms": -0.25,
-            "clock_error_ms": 5.125,
-            "paths": [
-                {**_PATH, "via": "r2", "up": False},
-                {**_PATH, "via": "r1", "level_ms": 25.0},
-                _PATH,
-            ],
-        }
-    ],
-    "outflows": [
-        {
-            "topic": "t",
-            "profile": "f00",
-            "reliable": True,
-            "subscribers": ["e-b", "e-c"],
-            "replay": False,
-            "deadline": [
-                {
-                    "edge": "e-b",
-                    "mode": "adaptive",
-                    "deadline_ms": 200.0,
-                    "taken": ["express"],
-                    "why": "express alone: takes 5 ms of 200 ms",
-                    "paths": {"express": "express", "routed": "r1"},
-                }
-            ],
-        },
-        {"topic": "t", "profile": "f00", "replay": True},
-        {"topic": "other", "profile": "f00", "replay": False},
-    ],
-}
+from tests.cli.views import EDGE_STATUS, RELIABLE, report_of, topic_of
 
 
 def _report() -> Report:
-    profile = Profile("T", None, False, Qos())
-
-    def announced(lan: str, direction: Direction) -> Announcement:
-        return Announcement(f"e-{lan}", lan, 1, "t", direction, ((profile, ("0" * 32,)),))
-
-    topic = TopicView(
-        "t",
-        Assignment("r1", "r2", 7),
-        0,
-        (announced("a", Direction.PUB),),
-        (announced("b", Direction.SUB),),
-    )
-    view = FabricView(
-        edges={f"e-{lan}": EdgeInfo(f"e-{lan}", lan, 1) for lan in "abc"},
-        routers={name: RouterInfo(name, f"{name}:7447") for name in ("r1", "r2")},
-        topics={"t": topic},
-    )
-    return make_report("f", view, "r1", {})
+    return report_of(topic_of((("a", RELIABLE),), (("b", RELIABLE),)), lans="abc")
 
 
 def test_the_text_of_a_topic() -> None:
     silent = {"e-z": "it has no metrics port: set edge.metrics_port"}
-    status = make_topic_status(_report(), "t", [_STATUS], silent)
+    status = make_topic_status(_report(), "t", [EDGE_STATUS], silent)
     assert format_topic(status).splitlines() == [
         "topic t of fabric f: routed",
-        "  publishers   a:1",
+        "  publishers   a:2",
         "  subscribers  b:1",
         "  primary      r1",
         "  standby      r2",
@@ -130,7 +54,7 @@ def test_the_text_of_a_topic() -> None:
 
 
 def test_the_json_of_a_topic() -> None:
-    found = json.loads(json.dumps(make_topic_status(_report(), "t", [_STATUS], {}).to_json()))
+    found = json.loads(json.dumps(make_topic_status(_report(), "t", [EDGE_STATUS], {}).to_json()))
     assert found["version"] == 1
     assert found["topic"]["topic"] == "t"
     flow = found["flows"][0]
@@ -151,7 +75,7 @@ def test_a_topic_nobody_has() -> None:
 def test_links_are_listed_once_by_the_end_that_knows_more() -> None:
     down = {"edge": "e-a", "up": False, "problem": "no route"}
     statuses = [
-        _STATUS,
+        EDGE_STATUS,
         {"edge": "e-b", "express": [{"edge": "e-a", "up": False, "problem": ""}]},
         {"edge": "e-c", "express": [down]},
     ]
@@ -186,7 +110,7 @@ def test_edges_are_asked_at_once_and_may_fail_to_answer() -> None:
             server.start()
             return server
 
-        good, strange = serve(_STATUS), serve({"edge": "e-b", "lan": "b"})
+        good, strange = serve(EDGE_STATUS), serve({"edge": "e-b", "lan": "b"})
         refusing = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
         port = refusing.sockets[0].getsockname()[1]
         edges = [
@@ -204,7 +128,7 @@ def test_edges_are_asked_at_once_and_may_fail_to_answer() -> None:
                 await asyncio.to_thread(server.stop)
             refusing.close()
             await refusing.wait_closed()
-        assert answers.statuses == [_STATUS]
+        assert answers.statuses == [EDGE_STATUS]
         assert list(answers.silent) == ["e-b", "e-c", "e-d", "e-e", "e-f"]
         for edge, why in (
             ("e-b", "another version"),

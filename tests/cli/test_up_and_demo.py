@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import signal
@@ -17,8 +16,9 @@ import psutil
 import pytest
 
 from gateway.commands.up import check_fabric
-from gateway.config import Fabric
 from gateway.settings import load_settings
+from gateway.up_file import Fabric
+from tests.environment import environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.dds, pytest.mark.zookeeper]
 
@@ -26,11 +26,10 @@ _ROOT = Path(__file__).parents[2]
 
 
 def _start(*arguments: str, output: Path) -> subprocess.Popen[bytes]:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("DDSWAN_")}
     with output.open("wb") as stream:
         return subprocess.Popen(
             [sys.executable, "-m", "gateway.cli", *arguments],
-            env={**environment, "TMPDIR": str(output.parent)},
+            env=environment(TMPDIR=str(output.parent)),
             stdout=stream,
             stderr=subprocess.STDOUT,
         )

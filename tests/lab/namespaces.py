@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from tests.environment import environment
+from tests.lab.orphans import end_orphans, owner
 from tests.lab.process import Process, ProcessFailed, wait_until
 from tests.lab.wan import (
     CLOUD,
@@ -35,7 +37,6 @@ LAN_ADDRESS = "192.168.7.1"
 CLOUD_ADDRESS = "10.99.0.1"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-_OWNER_VARIABLE = "LAN_LAB_OWNER"
 _TOOLS = ("unshare", "nsenter", "setpriv", "ip", "mount", "sh")
 
 
@@ -306,13 +307,9 @@ class Lab:
         return process
 
     def environment(self, extra: Mapping[str, str]) -> dict[str, str]:
-        inherited = {
-            k: v
-            for k, v in os.environ.items()
-            if not k.startswith(("CYCLONEDDS", "FAST", "DDSWAN_"))
-        }
-        marks = {_OWNER_VARIABLE: _identity(os.getpid()) or "", "PYTHONUNBUFFERED": "1"}
-        return inherited | marks | dict(extra)
+        of_dds = ("CYCLONEDDS", "FAST")
+        kept = {k: v for k, v in environment().items() if not k.startswith(of_dds)}
+        return kept | owner() | {"PYTHONUNBUFFERED": "1"} | dict(extra)
 
     def _build(self) -> None:
         if os.geteuid() != 0:
@@ -369,32 +366,6 @@ class Lab:
 
     def _cloud_interface(self, lan: str) -> str:
         return uplink_interface(self._lan_names.index(lan))
-
-
-def end_orphans() -> list[int]:
-    """End processes of labs whose owner is gone (killed, so that nothing could clean up)."""
-    ended = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with suppress(OSError):
-            environment = (entry / "environ").read_bytes().split(b"\0")
-            for item in environment:
-                name, _, owner = item.decode(errors="replace").partition("=")
-                pid, _, _ = owner.partition("@")
-                if name == _OWNER_VARIABLE and pid.isdigit() and _identity(int(pid)) != owner:
-                    os.kill(int(entry.name), signal.SIGKILL)
-                    ended.append(int(entry.name))
-    return ended
-
-
-def _identity(pid: int) -> str | None:
-    """A pid with its start time, so that a reused pid is somebody else."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return f"{pid}@{stat.rpartition(')')[2].split()[19]}"
 
 
 def _require_tools() -> None:

@@ -120,7 +120,7 @@ class Process:
     def tail(self, count: int = 25) -> str:
         return "\n".join(self.text().splitlines()[-count:])
 
-    def wait_for_line(self, pattern: str, deadline_s: float = 10.0) -> re.Match[str]:
+    def wait_for_line(self, pattern: str, deadline_s: float = 20.0) -> re.Match[str]:
         """The first line that matches; fails at once when the process ends without one."""
         expression = re.compile(pattern, re.MULTILINE)
         end = time.monotonic() + deadline_s

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from gateway.coordination.embedded import free_port
+from tests.environment import environment
 from tests.lab.process import Process, wait_until
 from tests.monitoring.server import RANGE, Prometheus
 from tests.monitoring.test_dashboards import BOARDS, expressions
@@ -115,17 +116,15 @@ class _System:
             self._wrong_clock.unlink()
 
     def _start(self, name: str, module: str, *arguments: str) -> Process:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("DDSWAN_")}
         process = Process(
             [sys.executable, "-m", module, *arguments],
             name=name,
             output=self._folder / name,
-            env={
-                **environment,
-                "CYCLONEDDS_URI": _DDS_ON_LOOPBACK,
-                "TMPDIR": str(self._folder),
-                "PYTHONPATH": str(self._folder),
-            },
+            env=environment(
+                CYCLONEDDS_URI=_DDS_ON_LOOPBACK,
+                TMPDIR=str(self._folder),
+                PYTHONPATH=str(self._folder),
+            ),
             cwd=_ROOT,
         )
         # `up` ends its children, also when it is killed.

@@ -45,9 +45,9 @@ def start_ready(start: Start, *names: str) -> list[RouterProcess]:
     processes = []
     for name in names:
         process = start(name)
-        process.wait_logged("router registered")
+        process.wait_for_line("router registered")
         processes.append(process)
-    processes[0].wait_logged("router.leader leading")
+    processes[0].wait_for_line("router.leader leading")
     return processes
 
 
@@ -90,7 +90,7 @@ def test_a_killed_worker_is_replaced_within_the_session_timeout(
                 assert after[topic].primary == heir
 
     asyncio.run(scenario())
-    assert 'why="router left"' in processes["r1"].log
+    assert 'why="router left"' in processes["r1"].text()
 
 
 def test_a_killed_leader_is_replaced_and_what_works_is_kept(
@@ -134,8 +134,8 @@ def test_a_restarted_router_serves_again(
         async with topics_in_use(zookeeper, fabric, "r1", "r2") as (zk, _):
             await asyncio.to_thread(worker.kill)
             again = await asyncio.to_thread(start, "r2")
-            await asyncio.to_thread(again.wait_logged, "router registered")
-            assert "waiting for the previous session of this id" in again.log
+            await asyncio.to_thread(again.wait_for_line, "router registered")
+            assert "waiting for the previous session of this id" in again.text()
             await wait_assigned(zk, TOPICS, lambda a: {a.primary, a.standby} == {"r1", "r2"})
 
     asyncio.run(scenario())
@@ -150,8 +150,7 @@ def test_sigterm_hands_over_before_leaving(
     async def scenario() -> None:
         async with topics_in_use(zookeeper, fabric, "r1", "r2") as (zk, before):
             assert {a.primary for a in before.values()} == {"r1", "r2"}
-            leader.terminate()
-            assert await asyncio.to_thread(leader.wait) == 0
+            assert await asyncio.to_thread(leader.terminate) == 0
             # No waiting: all of it was done before the process ended.
             after = await wait_assigned(zk, TOPICS, timeout_s=1)
             assert set(after.values()) == {Assignment("r2", None, a.epoch) for a in after.values()}
@@ -160,20 +159,19 @@ def test_sigterm_hands_over_before_leaving(
             await wait_assigned(zk, ["new"])
 
     asyncio.run(scenario())
-    assert 'why="router drains"' in leader.log
+    assert 'why="router drains"' in leader.text()
 
 
 def test_the_only_router_leaves_without_waiting(start: Start) -> None:
     (router,) = start_ready(start, "r1")
     began_s = time.monotonic()
-    router.terminate()
-    assert router.wait() == 0
+    assert router.terminate() == 0
     assert time.monotonic() - began_s < 3
 
 
 def test_health_and_status(start: Start) -> None:
     (router,) = start_ready(start, "r1")
-    router.wait_logged("router.leader leading")
+    router.wait_for_line("router.leader leading")
     assert router.ask("/healthz") == (200, "ok\n")
     assert router.ask("/readyz") == (200, "ok\n")
     status = router.status()
@@ -190,22 +188,21 @@ def test_health_and_status(start: Start) -> None:
 def test_without_zookeeper_it_waits_and_can_be_stopped(tmp_path: Path) -> None:
     with routers(tmp_path, f"127.0.0.1:{free_port()}", "f") as start_router:
         router = start_router("r1")
-        router.wait_logged(r"waiting for ZooKeeper; .* hosts=127.0.0.1")
+        router.wait_for_line(r"waiting for ZooKeeper; .* hosts=127.0.0.1")
         code, reasons = router.ask("/readyz")
         assert code == 503
         assert "ZooKeeper" in reasons
-        router.terminate()
-        assert router.wait() == 0
+        assert router.terminate() == 0
 
 
 def test_a_router_that_starts_before_zookeeper_joins_when_it_comes(tmp_path: Path) -> None:
     server = EmbeddedZooKeeper(free_port(), tmp_path / "zk")
     with routers(tmp_path, server.address, "f") as start_router:
         router = start_router("r1")
-        router.wait_logged("waiting for ZooKeeper")
+        router.wait_for_line("waiting for ZooKeeper")
         try:
             server.start()
-            router.wait_logged("router.leader leading")
+            router.wait_for_line("router.leader leading")
         finally:
             server.stop()
 
@@ -253,14 +250,13 @@ def test_a_silent_zookeeper_does_not_hold_up_the_end(
         router, _ = start_ready(start_router, "r1", "r2")
         os.kill(server.pid, signal.SIGSTOP)
         try:
-            router.terminate()
-            assert router.wait(10) == 0
+            assert router.terminate() == 0
         finally:
             os.kill(server.pid, signal.SIGCONT)
 
 
 def last_line(process: RouterProcess) -> str:
-    return process.log.strip().splitlines()[-1]
+    return process.text().strip().splitlines()[-1]
 
 
 def test_a_second_router_of_the_same_id_is_refused(
@@ -268,7 +264,7 @@ def test_a_second_router_of_the_same_id_is_refused(
 ) -> None:
     with routers(tmp_path, zookeeper.address, fabric, session_timeout_s=2.0) as start_router:
         first, second = start_router("r1"), None
-        first.wait_logged("router.leader leading")
+        first.wait_for_line("router.leader leading")
         second = start_router("r1")
         assert second.wait(20) == 1
         assert last_line(second).startswith("ddswan: router id 'r1' is already in use")
@@ -284,7 +280,7 @@ def test_a_taken_port_is_one_line(start: Start) -> None:
         assert router.wait() == 1
         assert last_line(router).startswith("ddswan: ")
         assert address in last_line(router)
-        assert "Traceback" not in router.log
+        assert "Traceback" not in router.text()
 
 
 def test_a_taken_metrics_port_is_one_line(start: Start) -> None:
@@ -310,8 +306,8 @@ def test_misuse_is_one_line_and_code_2(
 ) -> None:
     router = start("r1", *arguments)
     assert router.wait() == 2
-    assert len(router.log.strip().splitlines()) == 1
-    assert complaint in router.log
+    assert len(router.text().strip().splitlines()) == 1
+    assert complaint in router.text()
 
 
 def advertised(listen: str, advertise: str | None = None) -> str:
