@@ -29,6 +29,9 @@ _FIRST_BACKOFF_S = 0.1
 _LAST_BACKOFF_S = 2.0
 _HEAD_START_S = 0.3
 """So long the edge of the higher id leaves dialling to the other, whose connection is preferred."""
+_OWN_GREETING_S = 2.0
+"""So long an edge that has dialled another one, and may keep what it dialled, lets that one's call
+wait for the answer: less than callers wait."""
 _UNWANTED_TICKS = 10
 _MOST_LINKS = 64
 _MOST_STRANGERS = 64
@@ -43,6 +46,8 @@ class _Peer:
     link: ExpressLink | None = None
     problem: str = ""
     dialling: asyncio.Task[None] | None = None
+    greets: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Locked while an address that was dialled has been greeted and has not answered."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def live_link(self) -> ExpressLink | None:
@@ -195,7 +200,9 @@ class ExpressLinks:
                 self._hello,
                 edge,
                 candidate,
-                lambda wire, greeting: self._admit(wire, greeting, is_dialled=True),
+                peer.greets,
+                is_linked=lambda: peer.live_link() is not None,
+                on_greeted=lambda wire, greeting: self._admit(wire, greeting, is_dialled=True),
             )
             if peer.live_link() is None:
                 self._note(edge, peer, problem)
@@ -248,6 +255,7 @@ class ExpressLinks:
         except FrameError as error:
             self.garbage += 1
             return str(error)
+        await self._own_greeting_over(greeting.peer.edge)
         refusal = objection(greeting, self._hello, self._is_known)
         if refusal:
             return refusal
@@ -260,6 +268,15 @@ class ExpressLinks:
             wire.send(messages.hello(*self._hello))
             self._admit(wire, greeting, is_dialled=False)
         return refusal
+
+    async def _own_greeting_over(self, edge: str) -> None:
+        """Of two calls that cross one is kept, and which is known before anything goes over the
+        other: what went there would be lost with it."""
+        peer = self._peers.get(edge)
+        if peer is not None and self._edge < edge and peer.greets.locked():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_OWN_GREETING_S), peer.greets:
+                    pass
 
     # ------------------------------------------------------------ keeping one of each
 

@@ -61,11 +61,17 @@ def _join(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> 
 
 
 async def dial(
-    hello: Hello, edge: str, candidate: Candidate, on_greeted: Callable[[Wire, Hello], None]
+    hello: Hello,
+    edge: str,
+    candidate: Candidate,
+    greets: asyncio.Lock,
+    *,
+    is_linked: Callable[[], bool],
+    on_greeted: Callable[[Wire, Hello], None],
 ) -> str:
-    """Dials all addresses, each a moment after the one before it, until the edge answers at one;
-    returns why it did not."""
-    greets = asyncio.Lock()
+    """Dials all addresses, each a moment after the one before it, until the edge answers at one or
+    `is_linked` says that it came by itself; returns why neither was so. `greets` is locked from
+    saying hello until the answer is there."""
     loop = asyncio.get_running_loop()
     problems: list[str] = []
     pending: set[asyncio.Task[str]] = set()
@@ -74,7 +80,9 @@ async def dial(
         while left or pending:
             if left:
                 address = left.pop(0)
-                work = _dial_one(hello, edge, candidate.incarnation, address, greets, on_greeted)
+                work = _dial_one(
+                    hello, edge, candidate.incarnation, address, greets, is_linked, on_greeted
+                )
                 pending.add(loop.create_task(work, name=f"express dialling {address}"))
             done, pending = await asyncio.wait(
                 pending,
@@ -98,15 +106,19 @@ async def _dial_one(
     incarnation: int,
     address: str,
     greets: asyncio.Lock,
+    is_linked: Callable[[], bool],
     on_greeted: Callable[[Wire, Hello], None],
 ) -> str:
-    """Several may connect, but only one at a time greets: the other edge would take a second
-    greeting for a redial. Returns why no link came of it."""
+    """Several may connect, but only one at a time greets, and none when there is a link: the other
+    edge would take a greeting for a redial. Returns why no link came of it."""
     try:
         async with asyncio.timeout(GREETING_TIMEOUT_S):
             wire = await connect(*split_address(address), QUEUE_LIMIT_BYTES)
             try:
                 async with greets:
+                    if is_linked():
+                        wire.close()
+                        return ""
                     wire.send(messages.hello(*hello, to=(edge,)))
                     answer = messages.decode_message(await wire.greeting())
                     problem = _answer_problem(answer, hello, edge, incarnation)

@@ -180,5 +180,51 @@ class Caller:
             await self.writer.wait_closed()
 
 
+class LongWay:
+    """Lets an edge be reached as from afar: what is said takes that long each way."""
+
+    def __init__(self, address: str, delay_s: float) -> None:
+        self._address = address
+        self._delay_s = delay_s
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        pumps = set(self._pumps)
+        for pump in pumps:
+            pump.cancel()
+        if pumps:
+            await asyncio.wait(pumps)
+
+    @property
+    def address(self) -> str:
+        assert self._server is not None
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _carry(self, *near: Any) -> None:
+        host, _, port = self._address.rpartition(":")
+        far = await asyncio.open_connection(host, int(port))
+        for reader, writer in ((near[0], far[1]), (far[0], near[1])):
+            pump = asyncio.create_task(self._pump(reader, writer), name="long way")
+            self._pumps.add(pump)
+            pump.add_done_callback(self._pumps.discard)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            with suppress(ConnectionError):
+                while data := await reader.read(1 << 16):
+                    loop.call_later(self._delay_s, writer.write, data)
+            await asyncio.sleep(self._delay_s)
+        finally:
+            writer.close()
+
+
 def frame_to(edge: str, size: int = 1) -> bytes:
     return messages.refused("x" * size, to=[edge])

@@ -14,7 +14,7 @@ import pytest
 from gateway.errors import LinkError
 from gateway.tunnel import express, express_link, messages
 from gateway.tunnel.express_greeting import Candidate, own_addresses
-from tests.tunnel.express_parts import Caller, Edge, frame_to, run
+from tests.tunnel.express_parts import Caller, Edge, LongWay, frame_to, run
 from tests.tunnel.parts import hello, until
 
 
@@ -65,6 +65,50 @@ def test_crossing_connections_come_down_to_one(monkeypatch: pytest.MonkeyPatch) 
                 assert a.link(b).send(frame)
                 await b.got(frame)
                 assert len(a.states) == states <= 3
+
+    run(test)
+
+
+def test_nothing_is_sent_over_a_connection_that_gives_way_to_one_that_crosses_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However far apart in time the edges begin, on a way longer than that."""
+    monkeypatch.setattr(express, "_HEAD_START_S", 0.0)
+    way_s = 0.1
+
+    async def meet(turn: threading.Lock, first: str, lead_s: float) -> None:
+        sent: dict[str, list[bytes]] = {"a": [], "b": []}
+
+        async def talk(sender: Edge, receiver: Edge) -> None:
+            await until(lambda: sender.links.link(receiver.edge))
+            for number in range(1, 100):
+                frame = frame_to(receiver.edge, number)
+                assert sender.link(receiver).send(frame)
+                sent[receiver.edge].append(frame)
+                await asyncio.sleep(way_s / 20)
+
+        async with (
+            Edge("a", turn) as a,
+            Edge("b", turn) as b,
+            LongWay(a.address, way_s) as to_a,
+            LongWay(b.address, way_s) as to_b,
+        ):
+            wanted = {
+                "a": (a, {"b": Candidate(1, (to_b.address,))}),
+                "b": (b, {"a": Candidate(1, (to_a.address,))}),
+            }
+            edge, others = wanted.pop(first)
+            edge.links.converge(others)
+            await asyncio.sleep(lead_s)
+            ((edge, others),) = wanted.values()
+            edge.links.converge(others)
+            await asyncio.gather(talk(a, b), talk(b, a))
+            await asyncio.gather(a.got(*sent["a"]), b.got(*sent["b"]))
+            assert (a.states, b.states) == (["b"], ["a"])
+
+    async def test(turn: threading.Lock) -> None:
+        leads = [way_s / 4 * step for step in range(14)]
+        await asyncio.gather(*(meet(turn, first, lead_s) for lead_s in leads for first in "ab"))
 
     run(test)
 
