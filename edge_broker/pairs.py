@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from edge_broker.links import Links, Way
+from edge_broker.links import Link, Links, Way
 from gateway.plan.clock_offset import ClockOffset, OffsetEstimate
 from gateway.plan.path_quality import PathQuality
 from gateway.tunnel import messages
@@ -48,6 +48,25 @@ class Path:
         self._told = 0
         self.confirmed_ns = 0
         """What was sent up to then has arrived, or is lost."""
+        self._connection: tuple[Link, int] | None = None
+
+    def carry(self, link: Link, now_s: float) -> None:
+        """It is up, over this link. What was under way over another connection is not waited for:
+        lost or not, it says no more of the path than that it broke."""
+        connection = link, link.connects
+        if connection == self._connection:
+            return
+        if self._connection is not None:
+            self.break_off(now_s)
+        self._connection = connection
+        self.quality.mark_up(now_s)
+
+    def break_off(self, now_s: float) -> None:
+        """It is gone."""
+        self._connection = None
+        self.quality.mark_down(now_s)
+        self._batches.clear()
+        self._probes.clear()
 
     def note_batch(self, now_ns: int) -> None:
         if len(self._batches) < _MOST_OUTSTANDING:
@@ -86,10 +105,6 @@ class Path:
         if confirmed:
             self.quality.observe_confirmation((now_ns - oldest_ns) / 1e9, now_s)
 
-    def lose_all(self) -> None:
-        self._batches.clear()
-        self._probes.clear()
-
 
 class Pair:
     """This edge and another one."""
@@ -109,11 +124,12 @@ class Pair:
         self.batches_per_s = 0.0
         self._heard_ping: tuple[int, int, int] | None = None
 
-    def path(self, way: Way) -> Path:
+    def path(self, way: Way, now_s: float) -> Path:
         """What is known of it. Its name is the asking topic's affair."""
         path = self.paths.get(way.via)
         if path is None:
             path = self.paths[way.via] = Path(way.name)
+        path.carry(way.link, now_s)
         return path
 
     def estimate(self, now_ns: int) -> OffsetEstimate | None:
@@ -172,8 +188,8 @@ class Pairs:
 
     def open_paths(self, topic: str, edge: str) -> list[OpenPath]:
         """The paths to take to this edge now, the preferred one first."""
-        pair = self.pair(edge)
-        return [OpenPath(pair.path(way), way) for way in self._links.ways(topic, edge)]
+        pair, now_s = self.pair(edge), self._clock()
+        return [OpenPath(pair.path(way, now_s), way) for way in self._links.ways(topic, edge)]
 
     # ------------------------------------------------------------ messages
 
@@ -210,13 +226,12 @@ class Pairs:
         """Some path may have come or gone."""
         now_s = self._clock()
         for pair in self._pairs.values():
-            up = {way.via for way in self._links.all_ways(pair.edge)}
+            up = {way.via: way.link for way in self._links.all_ways(pair.edge)}
             for via, path in pair.paths.items():
                 if via in up:
-                    path.quality.mark_up(now_s)
+                    path.carry(up[via], now_s)
                 elif path.quality.is_up:
-                    path.quality.mark_down(now_s)
-                    path.lose_all()
+                    path.break_off(now_s)
 
     def tick(self) -> None:
         """Probes paths nothing else tells about."""

@@ -50,6 +50,7 @@ class FakeLink:
     """Takes frames; knows which messages they are."""
 
     def __init__(self) -> None:
+        self.connects = 1
         self.frames: list[bytes] = []
 
     def send(self, frame: bytes) -> bool:
@@ -390,6 +391,37 @@ def test_what_a_report_leaves_out_is_lost_and_what_is_due_is_outstanding(world: 
     world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[9], 2, (20_000,) * 2), "r1")
     assert world.path("r1")["lost"] == 3
     assert world.path("r1")["outstanding_ms"] == 0
+
+
+@pytest.mark.parametrize("via", [EXPRESS, "r1"])
+def test_what_went_over_a_connection_that_was_replaced_is_one_failure_of_the_path(
+    world: World, via: str
+) -> None:
+    """A direct link that gave way to another one, or a router's that was made anew, within the
+    time it takes to look."""
+    routing = world.routing("one", "duplicate")
+    world.send(routing)
+    world.set_clock()
+    world.clocks.pass_ms(20)
+    world.report(via, 10)
+    before = world.path(via)["delays"]
+    for _ in range(100):
+        world.send(routing)
+        world.clocks.pass_ms(5)
+    arrived = world.sent[via] - 60
+    if via == EXPRESS:
+        world.links.direct = FakeLink()
+    else:
+        world.links.r1.connects += 1
+    world.links.generation += 1
+    world.send(routing)
+    assert world.path(via)["outstanding_ms"] == 0
+    world.pairs.on_links_changed()
+    world.clocks.pass_ms(20)
+    world.pairs.on_arrivals(messages.Arrivals(OTHER, world.clocks.wall_ns, arrived, (10_000,)), via)
+    path = world.path(via)
+    assert path["up"] and path["lost"] == 0
+    assert path["delays"] == before + 2
 
 
 def test_strangers_are_ignored_and_unused_pairs_forgotten(world: World) -> None:
