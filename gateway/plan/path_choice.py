@@ -27,7 +27,13 @@ HOLD_MOST_S = 2.0
 LEAVING_SHARE = 0.8
 """Back to one copy only below this share of the target."""
 FASTER_S = 2.0
-"""A path has to be clearly faster for so long before a path that does its work is left for it."""
+"""A path has to be clearly faster for so long before a path that does its work is left for it, or
+no slower if it is the preferred one."""
+FASTER_MOST_S = 60.0
+"""Each time the preferred one is left for being slower it takes twice as long, up to that: paths
+that lose packets are slow for seconds now and then, and going to and fro serves nobody."""
+FASTER_CALM_S = 300.0
+"""After so long that is forgotten."""
 FASTER_SHARE = 0.9
 FASTER_LEAST_S = 0.002
 _BUDGET_TOLERANCE = 0.05
@@ -73,6 +79,9 @@ class PathChooser:
         self._has_stall = False
         self._copies_until_s = 0.0
         self._faster_since_s: float | None = None
+        self._left_slow = 0
+        """How often the preferred path was left only because another was faster."""
+        self._left_slow_s = 0.0
         self._returns: dict[str, PathReturn] = {}
 
     def choose(
@@ -162,8 +171,9 @@ class PathChooser:
     # ------------------------------------------------------------ the first path
 
     def _choose_primary(self, outlooks: list[Outlook], budget_s: float, now_s: float) -> Outlook:
-        """The path whose misses the others could help least; among equals the fastest. The one in
-        use is kept while it is as good, or the better one has not proven faster for long."""
+        """The path whose misses the others could help least; among equals the preferred one that
+        is not clearly slower than another. The one in use is kept while it is as good, or the
+        better one has not proven to be so for long."""
         risks = {
             each.quality.name: max(
                 risk_of([each.as_usual], [other for other in outlooks if other is not each]),
@@ -171,18 +181,20 @@ class PathChooser:
             )
             for each in outlooks
         }
-        best = min(outlooks, key=lambda each: (risks[each.quality.name], _level_s(each.quality)))
+        least = min(risks.values())
+        best = _fastest([each for each in outlooks if risks[each.quality.name] == least])
         current = next((each for each in outlooks if each.quality.name == self._primary), None)
         if current is not None:
             risk = risks[current.quality.name]
             riskier = [each for each in outlooks if risks[each.quality.name] > risk]
             self._consider_returns(current, riskier, budget_s, now_s)
+        is_preferred = current is not None and outlooks.index(best) < outlooks.index(current)
         if current is None:
             self._faster_since_s = None
         elif risks[current.quality.name] > 1.5 * risks[best.quality.name]:
             self._faster_since_s = None
             self._return_of(current.quality).leave(now_s)
-        elif not _is_clearly_faster(best.quality, current.quality):
+        elif not (is_preferred or _is_clearly_faster(best.quality, current.quality)):
             self._faster_since_s = None
             return current
         elif self._return_of(best.quality).is_trying:
@@ -190,13 +202,25 @@ class PathChooser:
         elif self._faster_since_s is None:
             self._faster_since_s = now_s
             return current
-        elif now_s - self._faster_since_s < FASTER_S:
+        elif now_s - self._faster_since_s < self._patience_s(is_preferred, now_s):
             return current
         else:
             self._faster_since_s = None
+            if not is_preferred:
+                self._left_slow = 1 + self._times_left_slow(now_s)
+                self._left_slow_s = now_s
         self._primary = best.quality.name
         self._return_of(best.quality).rest()
         return best
+
+    def _patience_s(self, is_preferred: bool, now_s: float) -> float:
+        """How long a better path has to be so."""
+        if is_preferred:
+            return FASTER_S
+        return min(FASTER_MOST_S, FASTER_S * 2.0 ** self._times_left_slow(now_s))
+
+    def _times_left_slow(self, now_s: float) -> int:
+        return self._left_slow if now_s - self._left_slow_s < FASTER_CALM_S else 0
 
     def _consider_returns(
         self, current: Outlook, riskier: list[Outlook], budget_s: float, now_s: float
@@ -300,6 +324,12 @@ def _first_that_answers(usable: list[PathQuality], outstanding_s: Mapping[str, f
     if each is not usable[0]:
         why += f", {usable[0].name} is silent"
     return Choice((each.name,), why)
+
+
+def _fastest(outlooks: Sequence[Outlook]) -> Outlook:
+    """The first that none is clearly faster than: what is preferred costs less."""
+    fastest = min(outlooks, key=lambda each: _level_s(each.quality))
+    return next(each for each in outlooks if not _is_clearly_faster(fastest.quality, each.quality))
 
 
 def _level_s(quality: PathQuality) -> float:

@@ -186,6 +186,35 @@ def test_a_path_that_is_hardly_faster_is_not_worth_a_change() -> None:
     assert changed_s is not None and 2.0 < changed_s < 5.0
 
 
+@pytest.mark.parametrize("other_s", [0.28, 0.5])
+@pytest.mark.parametrize("seed", range(3))
+def test_of_paths_that_serve_a_topic_alike_the_preferred_one_is_kept(
+    other_s: float, seed: int
+) -> None:
+    """None is in time, and now and then each is slow for seconds: what a path that loses packets
+    looks like when its sender has slowed down."""
+    slow = tuple((5.0 + 11 * i, 9.0 + 11 * i, 0.4) for i in range(18))
+    later = tuple((start + 6.0, end + 6.0, more) for start, end, more in slow)
+    models = [
+        PathModel("express", 0.25, loss=0.01, slow=slow),
+        PathModel("routed", other_s, loss=0.01, slow=later),
+    ]
+    outcome = Simulation(models, deadline_s=0.05, samples=20_000, seed=seed, can_hedge=True).run()
+    preferred = [outcome.taken_at(float(at_s)) == ("express",) for at_s in range(1, 200)]
+    assert sum(preferred) > 0.9 * len(preferred)
+    assert len(outcome.taken) <= 10
+    assert outcome.cost < 1.1
+
+
+def test_the_preferred_path_is_taken_again_when_it_is_no_slower_for_long() -> None:
+    """It costs less: a direct link is one, a routed path is two."""
+    models = [PathModel("express", 0.25, slow=((10.0, 30.0, 0.2),)), PathModel("routed", 0.25)]
+    outcome = Simulation(models, deadline_s=0.05, samples=6000).run()
+    assert outcome.taken_at(20.0) == ("routed",)
+    assert outcome.taken_at(31.0) == ("routed",)
+    assert outcome.last is not None and outcome.last.paths == ("express",)
+
+
 # ---------------------------------------------------------------- the paper's experiment
 
 A = (0.03, 0.0)
