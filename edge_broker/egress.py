@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from edge_broker.answers import Answers
 from edge_broker.arrivals import Arrivals
 from edge_broker.dds.domain import LanDomain
+from edge_broker.flight import Flight
 from edge_broker.links import ROUTED, Link, Links
 from edge_broker.mirror import MIRROR_STATES, Inbound, Mirror
 from edge_broker.tracing import Tracing
@@ -28,7 +29,6 @@ from gateway.tunnel.messages import Alive, Close, Open, Probe, Refused
 
 _log = get_logger("edge.egress")
 
-_WRITER_FULL_S = 0.001
 _SETTLE_S = 0.005
 _ORPHAN_PATIENCE_S = 30.0
 _OPENING_PATIENCE_S = 2.0
@@ -67,6 +67,7 @@ class Egress:
         self._resting: dict[StreamKey, None] = {}
         self._rest_timer: asyncio.TimerHandle | None = None
         self._is_pump_scheduled = False
+        self._flight = Flight()
         self._settle_timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------ messages
@@ -86,7 +87,7 @@ class Egress:
             inbound.offer(batch, path)
         else:
             self._offer_traced(inbound, mirror, batch, via, link)
-        if inbound.pending:
+        if inbound.pending and not (self._flight.is_crowded and batch.stream in self._resting):
             self._writable[batch.stream] = None
             if not self._is_pump_scheduled:
                 self._pump()
@@ -228,6 +229,9 @@ class Egress:
                 del self._writable[stream]
                 continue
             inbound, mirror = found
+            share = self._flight.share(mirror, time.monotonic())
+            if share is not None:
+                mirror.hold_to(share)
             if not mirror.write(inbound):
                 del self._writable[stream]
                 self._rest(stream)
@@ -246,7 +250,9 @@ class Egress:
         """The writer is full: its readers must acknowledge before it takes more."""
         self._resting[stream] = None
         if self._rest_timer is None:
-            self._rest_timer = asyncio.get_running_loop().call_later(_WRITER_FULL_S, self._end_rest)
+            self._rest_timer = asyncio.get_running_loop().call_later(
+                self._flight.patience_s, self._end_rest
+            )
 
     def _end_rest(self) -> None:
         self._rest_timer = None

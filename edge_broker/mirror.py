@@ -4,12 +4,13 @@ that feed it. Called by egress, which owns the pace.
 
 from __future__ import annotations
 
+import ctypes as ct
 import time
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from edge_broker.dds import native
+from edge_broker.dds import native, watermark
 from edge_broker.dds.domain import Port
 from edge_broker.dds.matched import change_writer
 from edge_broker.links import Link
@@ -109,6 +110,7 @@ class Mirror:
         self.is_waiting_for_open = False
         """Whether it has asked for samples and no stream has been opened yet."""
         self.writer: Port | None = None
+        self._high_mark: ct.c_uint32 | None = None
         self.inbound: dict[StreamKey, Inbound] = {}
         self.problem: str | None = None
         self.samples = 0
@@ -158,6 +160,7 @@ class Mirror:
 
     def set_writer(self, writer: Port, now_s: float) -> None:
         self.writer = writer
+        self._high_mark = watermark.find(writer.ref)
         self.problem = None
         self._match_deadline_s = now_s + _MATCH_PATIENCE_S
 
@@ -190,6 +193,11 @@ class Mirror:
         self.profile = want.profile
         self.ask_again()
         return True
+
+    def hold_to(self, most_bytes: int) -> None:
+        """It may have no more under way; DDS lets it have more again, little by little."""
+        if self._high_mark is not None and self._high_mark.value > most_bytes:
+            self._high_mark.value = most_bytes
 
     def write(self, inbound: Inbound) -> bool:
         """Writes the stream's next batch; False when the writer is full."""

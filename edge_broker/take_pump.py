@@ -13,7 +13,7 @@ from edge_broker.outflow import Outflow
 from edge_broker.source import ReaderSource, ReplaySource
 
 _COLLECT_S = 0.002
-_MOST_COLLECTS = 4
+_MOST_COLLECTS = 12
 _FLOOD_SAMPLES = 64
 _FLOW_SAMPLES = 8
 """A topic that gives fewer at once is no part of a flood."""

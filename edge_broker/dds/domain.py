@@ -24,7 +24,7 @@ from cyclonedds.core import Qos as CycloneQos
 from cyclonedds.domain import Domain, DomainParticipant
 from cyclonedds.qos import _CQos
 
-from edge_broker.dds import native, qos
+from edge_broker.dds import native, qos, watermark
 from edge_broker.dds.types import TopicType
 from gateway.errors import DdsError
 from gateway.model import Qos
@@ -39,6 +39,19 @@ TAG_PREFIX = b"ddswan/"
 TopicKey = tuple[str, str, str | None, str]
 """Topic name, type name, type hash, topic data."""
 
+_CONFIGURATION = (
+    '<CycloneDDS><Domain Id="any"><Internal>'
+    f"<Watermarks><WhcLow>{watermark.LOW_BYTES}B</WhcLow>"
+    f"<WhcHighInit>{watermark.FIRST_BYTES}B</WhcHighInit>"
+    f"<WhcHigh>{watermark.MOST_BYTES}B</WhcHigh></Watermarks>"
+    '<HeartbeatInterval min="1 ms">100 ms</HeartbeatInterval>'
+    '<SocketReceiveBufferSize max="4 MiB"/>'
+    "</Internal></Domain></CycloneDDS>"
+)
+"""Cyclone's defaults but for two: a writer whose history is half full asks for confirmations every
+millisecond, not every five, so that it does not become full where readers keep up; and the edge,
+which reads what many applications write, has room for four times as much (as far as the system
+grants it)."""
 _WAIT_NS = 1_000_000_000
 _MOST_READY = 1024
 
@@ -218,8 +231,11 @@ def _native(value: CycloneQos) -> int:
 
 
 def _configuration(interface: str | None) -> str:
-    """What the user's CYCLONEDDS_URI says, then our interface: later entries win."""
-    parts = [uri] if (uri := os.environ.get("CYCLONEDDS_URI")) else []
+    """What mirrors need, then what the user's CYCLONEDDS_URI says, then our interface: later
+    entries win."""
+    parts = [_CONFIGURATION]
+    if uri := os.environ.get("CYCLONEDDS_URI"):
+        parts.append(uri)
     if interface is not None:
         attribute = "address" if _is_ip_address(interface) else "name"
         parts.append(

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes as ct
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from operator import length_hint
 from typing import NamedTuple, cast
@@ -263,23 +264,33 @@ def _stand_in(name: bytes) -> bytes:
 def _rename(topic: int, old: bytes, new: bytes) -> None:
     """Overwrites the name in the topic's own structure: found there by what it points to, and
     checked through the public call afterwards."""
-    entity = ct.POINTER(ct.c_size_t)()
-    if _entity_pin(topic, ct.byref(entity)) < 0:
-        raise DdsError("a topic vanished while it was made")
-    try:
+    with pinned(topic) as entity:
+        if entity is None:
+            raise DdsError("a topic vanished while it was made")
         for place in range(_TOPIC_WORDS):
-            if _bytes_at(entity[place], len(old) + 1) == old + b"\0":
+            if bytes_at(entity[place], len(old) + 1) == old + b"\0":
                 ct.memmove(entity[place], new, len(new))
                 break
-    finally:
-        _entity_unpin(entity)
     found = ct.create_string_buffer(len(new) + 1)
     _get_name(topic, found, len(new) + 1)
     if found.value != new:
         raise DdsError(f"this version of Cyclone DDS cannot make a topic called {new.decode()!r}")
 
 
-def _bytes_at(address: int, count: int) -> bytes:
+@contextmanager
+def pinned(entity: int) -> Iterator[ct._Pointer[ct.c_size_t] | None]:
+    """An entity's own structure, word by word, which stays while this lasts; None: it is gone."""
+    found = ct.POINTER(ct.c_size_t)()
+    if _entity_pin(entity, ct.byref(found)) < 0:
+        yield None
+        return
+    try:
+        yield found
+    finally:
+        _entity_unpin(found)
+
+
+def bytes_at(address: int, count: int) -> bytes:
     """Memory of this process at an address that may be none; empty when it is none."""
     if address < 4096:
         return b""
@@ -382,15 +393,10 @@ def write_samples(
     count = len(samples)
     done = 0
     while done < count:
-        done = _write_run(writer, samples, timestamps, kinds, done)
-        if done == count:
+        done, code = _write_run(writer, samples, timestamps, kinds, done)
+        if code in (RETCODE_OK, RETCODE_TIMEOUT):
             break
-        # The run ended at a sample that was not written: room for it may have come since.
-        code = _WRITES[kinds[done] if kinds else 0](writer, samples[done], timestamps[done])
-        if code == RETCODE_TIMEOUT:
-            break
-        if code < 0:
-            on_rejected(code)
+        on_rejected(code)
         done += 1
     flush(writer)
     return done
@@ -402,9 +408,9 @@ def _write_run(
     timestamps: Sequence[int],
     kinds: bytes,
     start: int,
-) -> int:
+) -> tuple[int, int]:
     """Writes until the first failure; returns the index of the sample that failed, or how many
-    there are. Without kinds no bytecode runs between two samples."""
+    there are, and the code. Without kinds no bytecode runs between two samples."""
     left = iter(samples[start:] if start else samples)
     times = timestamps[start:] if start else timestamps
     if kinds:
@@ -412,7 +418,8 @@ def _write_run(
             _WRITES[kind](writer, sample, time)
             for kind, sample, time in zip(kinds[start:], left, times, strict=False)
         )
-        is_failed = any(run)
+        code = next(filter(None, run), RETCODE_OK)
     else:
-        is_failed = any(map(write_ts, repeat(writer), left, times))
-    return len(samples) - length_hint(left) - is_failed
+        codes = map(write_ts, repeat(writer), left, times)
+        code = next(filter(None, codes), RETCODE_OK)
+    return len(samples) - length_hint(left) - (code != RETCODE_OK), code

@@ -23,7 +23,7 @@ from cyclonedds.pub import DataWriter
 from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 
-from edge_broker.dds import native
+from edge_broker.dds import native, watermark
 from edge_broker.lifecycle import DISPOSE, UNREGISTER, WRITE, WRITE_DISPOSE
 from tests.edge.parts import RELIABLE, Keyed, Pair, Plain, gather, take, until
 
@@ -166,6 +166,40 @@ def test_a_refused_write_does_not_wait(near: DomainParticipant, far: DomainParti
     longest_s = fill(pair)
     assert longest_s < 0.2, "a write on a full writer waits, and holds the interpreter lock"
     empty(pair)
+
+
+def test_a_writer_holds_to_its_mark(near: DomainParticipant, far: DomainParticipant) -> None:
+    samples = [fill_to(full_pair(near, far), most_bytes) for most_bytes in (20_000, 200_000)]
+    # What the reader holds, and a sample beyond the mark, in both.
+    assert 25 <= samples[1] - samples[0] <= 35, samples
+
+
+def fill_to(pair: Pair, most_bytes: int) -> int:
+    """How many samples of 6 kB go until nothing goes any more."""
+    mark = watermark.find(pair.writer._ref)
+    assert mark is not None, "this version of Cyclone keeps the mark elsewhere"
+    assert mark.value == watermark.FIRST_BYTES
+    sample = Plain(0, bytes(6_000)).serialize()
+    written, last_s = 0, time.monotonic()
+
+    def is_full() -> bool:
+        nonlocal written, last_s
+        mark.value = most_bytes  # Cyclone raises it at every refusal
+        if native.write_ts(pair.writer._ref, sample, 1) == native.RETCODE_OK:
+            written, last_s = written + 1, time.monotonic()
+            native.flush(pair.writer._ref)
+        return time.monotonic() - last_s > 0.3
+
+    until(is_full)
+    empty(pair)
+    return written
+
+
+def test_a_writer_without_a_bound_has_no_mark(near: DomainParticipant) -> None:
+    last = CycloneQos(RELIABLE, Policy.History.KeepLast(1))
+    writer: DataWriter[Any] = DataWriter(near, Topic(near, "no_mark", Plain), qos=last)
+    assert watermark.find(writer._ref) is None
+    assert watermark.find(123456) is None
 
 
 def test_a_full_reader_stops_its_whole_domain(
