@@ -10,9 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from gateway.analysis.session import open_session
-
-QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
-"""Compiles quickly and not well: what tests run is over before more would pay."""
+from tests.analysis.command import QUICK_JAVA
 
 
 @pytest.fixture(scope="package")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from gateway.coordination.embedded import free_port
-from tests.analysis.conftest import QUICK_JAVA
+from tests.analysis.command import QUICK_JAVA, analyze
 from tests.analysis.generated import MS, Traffic, an_hour_ago_ns, make_batches, write_file
+from tests.environment import environment
 from tests.lab.process import Process, wait_until
 
 pytestmark = pytest.mark.spark
@@ -33,13 +31,12 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """Its address, and the directory in which workers keep what they ran."""
     home, port = _pyspark(), free_port()
     address, work = f"spark://127.0.0.1:{port}", tmp_path / "work"
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
+    variables = environment(
+        SPARK_HOME=str(home),
+        SPARK_LOCAL_IP="127.0.0.1",
+        SPARK_SCALA_VERSION="2.13",  # workers look for a build of Spark's sources without it
         **QUICK_JAVA,
-        "SPARK_SCALA_VERSION": "2.13",  # workers look for a build of Spark's sources without it
-    }
+    )
 
     def start(name: str, *arguments: str) -> Process:
         java = ["java", "-Xmx256m", "-cp", f"{home / 'jars'}/*"]
@@ -47,7 +44,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, Path]]:
             [*java, *arguments],
             name=name,
             output=tmp_path / f"{name}.log",
-            env=environment,
+            env=variables,
             cwd=tmp_path,
         )
 
@@ -72,18 +69,6 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, Path]]:
             "both workers to register",
         )
         yield address, work
-
-
-def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway.cli", "analyze", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, **QUICK_JAVA, "SPARK_LOCAL_IP": "127.0.0.1"},
-        cwd=Path(__file__).parents[2],
-    )
 
 
 def test_a_cluster_does_the_work(cluster: tuple[str, Path], tmp_path: Path) -> None:

@@ -27,8 +27,9 @@ from gateway.analysis.follow import Follower
 from gateway.analysis.progress import Progress
 from gateway.analysis.session import AnalysisError
 from gateway.analysis.source import read_batch
-from tests.analysis.conftest import QUICK_JAVA
+from tests.analysis.command import QUICK_JAVA
 from tests.analysis.generated import S, Traffic, an_hour_ago_ns, make_batches, write_file
+from tests.environment import environment
 from tests.lab.process import wait_until
 
 pytestmark = pytest.mark.spark
@@ -161,7 +162,7 @@ def test_killed_in_the_middle_it_goes_on_without_counting_twice(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        env={**os.environ, **QUICK_JAVA, "TMPDIR": str(tmp_path)},
+        env=environment(TMPDIR=str(tmp_path), **QUICK_JAVA),
     )
     try:
         wait_until(lambda: (commits / "3").exists(), 60.0, "four batches of the first run")

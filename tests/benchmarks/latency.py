@@ -28,6 +28,8 @@ P99_TARGET = 3.0
 """The gateway's 99th percentile over its own median."""
 _KEYS = ("p50_us", "p99_us", "max_us")
 _COUNT = "count"
+WARM_UP_S = 2.0
+QUICK_WARM_UP_S = 0.5
 
 
 def run(options: Options) -> int:
@@ -55,7 +57,7 @@ def measure(
         f"--size={SIZE}",
         f"--rate={RATE_HZ}",
         f"--seconds={options.seconds}",
-        "--warm-up-s=2",
+        f"--warm-up-s={QUICK_WARM_UP_S if options.is_quick else WARM_UP_S}",
     ]
     subscriber = fabric.lab.lan(to_lan).python("tests.apps.load", "sub", *arguments)
     subscriber.wait_for_line('"ready"', 20.0)

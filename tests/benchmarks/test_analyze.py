@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.conftest import QUICK_JAVA
+from tests.analysis.command import QUICK_JAVA
 from tests.benchmarks import analyze
 from tests.benchmarks.options import Options
 

@@ -20,7 +20,7 @@ from tests.benchmarks.measure import (
 from tests.benchmarks.options import Options
 from tests.lab.fabric import Fabric
 from tests.lab.namespaces import Lab
-from tests.lab.process import Process, ProcessFailed
+from tests.lab.process import Process, ProcessFailed, wait_until
 
 TARGETS = {64: 0.40, 1024: 0.25, 16 * 1024: 0.20, 64 * 1024: 0.20}
 """Share of plain DDS's rate to reach, by size in bytes."""
@@ -29,6 +29,8 @@ MANY_TARGET = 0.8
 """What 32 topics carry together, over what one carries."""
 START_S = 3.0
 """Granted for discovery and the first second, not counted."""
+SMOKE_S = 60.0
+"""A smoke test ends as soon as there is a rate; this is the most it may take."""
 _FEWER = 0.7
 _TRIES = 6
 _LOAD_ENVIRONMENT = {
@@ -95,7 +97,7 @@ def highest_rate(fabric: Fabric, options: Options, way: Way, size: int) -> Resul
 
 
 def ddsperf(fabric: Fabric, options: Options, way: Way, size: int, rate_hz: float | None) -> Result:
-    lasts_s = START_S + options.seconds
+    lasts_s = SMOKE_S if options.is_quick else START_S + options.seconds
     at = [] if rate_hz is None else [f"{rate_hz:.0f}Hz"]
     subscriber = fabric.lab.lan(way.to_lan).spawn(
         ["ddsperf", f"-D{lasts_s + 4:g}", "-1", "sub"], name="ddsperf-sub"
@@ -108,6 +110,10 @@ def ddsperf(fabric: Fabric, options: Options, way: Way, size: int, rate_hz: floa
     until = time.monotonic() - subscriber_started + lasts_s
     applications = {"publisher": publisher, "subscriber": subscriber}
     with Meter(None if way.is_plain else fabric, applications) as meter:
+        if options.is_quick:
+            wait_until(lambda: len(seconds_of(subscriber)) > 1, SMOKE_S, "there is a rate")
+            publisher.terminate()
+            subscriber.terminate()
         publisher.wait_for_success(lasts_s + 20.0)
         code = subscriber.wait(30.0)
     return reception(subscriber, code, until, options) | {
@@ -140,8 +146,14 @@ def reception(subscriber: Process, code: int, until: float, options: Options) ->
 
 
 def total_of(subscriber: Process) -> int:
-    words = [line.split() for line in subscriber.lines() if " total " in line][-1]
-    return int(words[words.index("total") + 1])
+    return seconds_of(subscriber)[-1]
+
+
+def seconds_of(subscriber: Process) -> list[int]:
+    """How many samples had come at the end of each second since they come."""
+    rows = [line.split() for line in subscriber.lines() if " total " in line]
+    totals = [int(words[words.index("total") + 1]) for words in rows]
+    return [total for total in totals if total]
 
 
 def load(fabric: Fabric, options: Options, way: Way, topics: int, repetition: int) -> Result:

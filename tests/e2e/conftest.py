@@ -24,7 +24,11 @@ _running: list[Fabric] = []
 _HERE = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get(ONE_LAN):
+        of_brokers = [item for item in items if "brokered" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=of_brokers)
+        items[:] = [item for item in items if item not in of_brokers]
     for item in items:
         if item.path.is_relative_to(_HERE):
             for marker in ("e2e", "lab", "dds", "zookeeper"):
@@ -53,6 +57,12 @@ def fabric() -> Iterator[Fabric]:
         return
     with Lab(*names) as lab, watched(Fabric(lab, names, routers=2)) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def brokered(fabric: Fabric) -> Fabric:
+    """The same, for what is asked of brokers only: in one LAN such a test is not selected."""
+    return fabric
 
 
 @pytest.fixture(autouse=True)

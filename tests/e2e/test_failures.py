@@ -5,20 +5,24 @@ lost, repeated or reordered.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 
-from tests.e2e.traffic import assert_same_samples, indices, publish, subscribe
+from tests.e2e.traffic import assert_same_samples, finish, indices, publish, subscribe
 from tests.lab.fabric import Fabric, edge_of
 from tests.lab.namespaces import Lab
 from tests.lab.process import Process, wait_until
 
 FLOW = ("--rate=200", "--size=200", "--stay-s=-1")
+FAST_FLOW = ("--rate=400", *FLOW[1:])
 
 
-def flow(fabric: Fabric, topic: str, count: int) -> tuple[Process, Process]:
+def flow(
+    fabric: Fabric, topic: str, count: int, options: Sequence[str] = FLOW
+) -> tuple[Process, Process]:
     """A reliable KEEP_ALL stream from LAN a to LAN b that has begun."""
     subscriber = subscribe(fabric, "b", topic, f"--count={count}")
-    publisher = publish(fabric, "a", topic, f"--count={count}", *FLOW)
+    publisher = publish(fabric, "a", topic, f"--count={count}", *options)
     subscriber.wait_for_line('"index": 100,', 30.0)
     return publisher, subscriber
 
@@ -76,8 +80,8 @@ def test_an_outage_longer_than_the_window_stops_nobody_else() -> None:
     with Lab("a", "b", "c") as lab, Fabric(lab, ["a", "b", "c"], settings=settings) as fabric:
         same = subscribe(fabric, "c", "outage", "--count=2400")
         other = subscribe(fabric, "c", "other", "--count=2400")
-        publisher, subscriber = flow(fabric, "outage", 2400)
-        other_publisher = publish(fabric, "a", "other", "--count=2400", *FLOW)
+        publisher, subscriber = flow(fabric, "outage", 2400, FAST_FLOW)
+        other_publisher = publish(fabric, "a", "other", "--count=2400", *FAST_FLOW)
         for reachable in (same, other):
             reachable.wait_for_line('"index": 110,', 30.0)
         lab.cut("b")
@@ -115,8 +119,7 @@ def test_zookeeper_is_killed_while_samples_flow(own_fabric: Fabric) -> None:
     assert_all_arrives(publisher, subscriber, 30.0)
     # And what is new is carried too.
     later = subscribe(fabric, "b", "after_zookeeper", "--count=5")
-    publish(fabric, "a", "after_zookeeper", "--count=5", "--stay-s=1").wait_for_success(40.0)
-    later.wait_for_success(20.0)
+    finish(publish(fabric, "a", "after_zookeeper", "--count=5", "--stay-s=-1"), later)
 
 
 def test_the_subscribing_edge_is_killed_and_comes_back(own_fabric: Fabric) -> None:
@@ -204,8 +207,7 @@ def test_garbage_in_the_tree_disturbs_nobody(own_fabric: Fabric) -> None:
     fabric.put("topics/%zz/sub/no-tilde", "x")
     fabric.put("types/0000", "not a type")
     new = subscribe(fabric, "b", "after_garbage", "--count=5")
-    publish(fabric, "a", "after_garbage", "--count=5", "--stay-s=1").wait_for_success(40.0)
-    new.wait_for_success(10.0)
+    finish(publish(fabric, "a", "after_garbage", "--count=5", "--stay-s=-1"), new)
     assert_all_arrives(publisher, subscriber, 30.0)
     assert fabric.status()["unreadable_records"]
     fabric.check_running()

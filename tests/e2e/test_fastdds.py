@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.apps.fastdds.build import build
-from tests.e2e.traffic import indices, of, publish, subscribe
+from tests.e2e.traffic import finish, indices, of, publish, subscribe
 from tests.lab.fabric import Fabric
 
 
 def test_from_fast_dds_to_cyclone(fabric: Fabric) -> None:
     program = str(build())
     subscriber = subscribe(fabric, "b", "FromFast", "--type=hello", "--count=20")
-    publisher = fabric.lab.lan("a").spawn([program, "pub", "FromFast", "20", "5", "2"])
-    subscriber.wait_for_success(40.0)
-    publisher.wait_for_success(20.0)
+    publisher = fabric.lab.lan("a").spawn([program, "pub", "FromFast", "20", "5"])
+    finish(publisher, subscriber)
     assert indices(subscriber) == list(range(20))
 
 
@@ -23,10 +22,9 @@ def test_from_cyclone_to_fast_dds(fabric: Fabric) -> None:
     subscriber = fabric.lab.lan("b").spawn([program, "sub", "ToFast", "20", "30"])
     subscriber.wait_for_line("ready")
     publisher = publish(
-        fabric, "a", "ToFast", "--type=hello", "--count=20", "--rate=200", "--stay-s=1"
+        fabric, "a", "ToFast", "--type=hello", "--count=20", "--rate=200", "--stay-s=-1"
     )
-    subscriber.wait_for_success(40.0)
-    publisher.wait_for_success(20.0)
+    finish(publisher, subscriber)
     got = [(r["index"], r["message"], r["timestamp"]) for r in subscriber.records()[1:-1]]
     sent = [(r["index"], f"hello {r['index']}", r["timestamp"]) for r in of(publisher, "written")]
     assert [one[:2] for one in got] == [one[:2] for one in sent]
@@ -39,9 +37,8 @@ def test_from_fast_dds_to_fast_dds(fabric: Fabric) -> None:
     program = str(build())
     subscriber = fabric.lab.lan("c").spawn([program, "sub", "FastToFast", "20", "30"])
     subscriber.wait_for_line("ready")
-    publisher = fabric.lab.lan("a").spawn([program, "pub", "FastToFast", "20", "5", "2"])
-    subscriber.wait_for_success(40.0)
-    publisher.wait_for_success(20.0)
+    publisher = fabric.lab.lan("a").spawn([program, "pub", "FastToFast", "20", "5"])
+    finish(publisher, subscriber)
     got = [(record["index"], record["message"]) for record in subscriber.records()[1:-1]]
     assert got == [(index, f"hello {index}") for index in range(20)]
 
@@ -52,6 +49,5 @@ def test_topic_names_only_others_allow(fabric: Fabric, topic: str) -> None:
     program = str(build())
     subscriber = fabric.lab.lan("b").spawn([program, "sub", topic, "5", "20"])
     subscriber.wait_for_line("ready")
-    publisher = fabric.lab.lan("a").spawn([program, "pub", topic, "5", "5", "2"])
-    subscriber.wait_for_success(30.0)
-    publisher.wait_for_success(20.0)
+    publisher = fabric.lab.lan("a").spawn([program, "pub", topic, "5", "5"])
+    finish(publisher, subscriber)

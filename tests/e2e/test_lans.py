@@ -7,7 +7,9 @@ import pytest
 from tests.e2e.traffic import (
     assert_contiguous,
     assert_same_samples,
+    finish,
     indices,
+    leave,
     of,
     publish,
     subscribe,
@@ -27,16 +29,18 @@ def test_every_lan_hears_every_other_once(fabric: Fabric) -> None:
         lan: publish(
             fabric,
             *(lan, "all_to_all", *options, f"--start={1000 * number}"),
-            *("--count=600", "--rate=200", "--stay-s=1"),
+            *("--count=600", "--rate=200", "--stay-s=-1"),
         )
         for number, lan in enumerate(LANS, 1)
     }
     for publisher in publishers.values():
-        publisher.wait_for_success(40.0)
+        publisher.wait_for_line('"done"', 40.0)
     for number in range(1, len(LANS) + 1):
         for subscriber in subscribers.values():
             last = 1000 * number + 599
             subscriber.wait_for_line(f'"index": {last},', 10.0)
+    for publisher in publishers.values():
+        leave(publisher)
     for subscriber in subscribers.values():
         subscriber.terminate()
         for number in range(1, len(LANS) + 1):
@@ -49,9 +53,8 @@ def test_every_lan_hears_every_other_once(fabric: Fabric) -> None:
 def test_two_hundred_topics_at_once(fabric: Fabric) -> None:
     options = ["--topics=200", "--count=5"]
     subscriber = subscribe(fabric, "b", "many/", "--topics=200", "--count=1000")
-    publisher = publish(fabric, "a", "many/", *options, "--wait-s=60", "--stay-s=2")
-    publisher.wait_for_success(90.0)
-    subscriber.wait_for_success(20.0)
+    publisher = publish(fabric, "a", "many/", *options, "--wait-s=60", "--stay-s=-1")
+    finish(publisher, subscriber, deadline_s=90.0)
     for number in range(200):
         assert_same_samples(publisher, subscriber, f"many/{number}")
 
@@ -100,13 +103,15 @@ def test_the_mirror_leaves_with_its_publisher(fabric: Fabric) -> None:
 
 
 def test_the_mirror_leaves_after_its_publisher_has_crashed(fabric: Fabric) -> None:
-    """DDS notices a crash by the participant's lease, 10 s; ddswan within a second more."""
+    """DDS notices a crash by the participant's lease; ddswan within a second more."""
+    lease_s = 3
+    lease = f"<Discovery><LeaseDuration>{lease_s}s</LeaseDuration></Discovery>"
     subscriber = subscribe(fabric, "b", "crashing")
-    publisher = publish(fabric, "a", "crashing", "--count=1", "--stay-s=-1")
+    publisher = publish(fabric, "a", "crashing", "--count=1", "--stay-s=-1", dds=lease)
     subscriber.wait_for_line('"writers", "topic": "crashing", "count": 1', 20.0)
     publisher.wait_for_line('"done"', 20.0)
     publisher.kill()
-    subscriber.wait_for_line('"writers", "topic": "crashing", "count": 0', 14.0)
+    subscriber.wait_for_line('"writers", "topic": "crashing", "count": 0', lease_s + 4.0)
     subscriber.terminate()
 
 
@@ -114,24 +119,24 @@ def test_a_publisher_that_comes_back_is_heard_again(fabric: Fabric) -> None:
     subscriber = subscribe(fabric, "b", "coming_back")
     for start in (0, 100):
         publisher = publish(
-            fabric, "a", "coming_back", "--count=20", f"--start={start}", "--stay-s=0.5"
+            fabric, "a", "coming_back", "--count=20", f"--start={start}", "--stay-s=-1"
         )
-        publisher.wait_for_success(30.0)
-        subscriber.wait_for_line(f'"index": {start + 19},', 10.0)
+        subscriber.wait_for_line(f'"index": {start + 19},', 40.0)
+        leave(publisher)
     subscriber.terminate()
     assert indices(subscriber) == [*range(20), *range(100, 120)]
 
 
 def test_a_subscriber_that_comes_and_goes_leaves_the_others_alone(fabric: Fabric) -> None:
     steady = subscribe(fabric, "b", "coming_and_going")
-    publisher = publish(fabric, "a", "coming_and_going", "--count=800", "--rate=200", "--stay-s=1")
+    publisher = publish(fabric, "a", "coming_and_going", "--count=800", "--rate=200", "--stay-s=-1")
     publisher.wait_for_line('"index": 50,', 20.0)
     for lan in ("c", "b"):
         passing = subscribe(fabric, lan, "coming_and_going")
         wait_until(lambda p=passing: len(indices(p)) > 20, 10.0, f"{lan} hears it")  # type: ignore[misc]
         passing.terminate()
-    publisher.wait_for_success(30.0)
-    steady.wait_for_line('"index": 799,', 10.0)
+    steady.wait_for_line('"index": 799,', 40.0)
+    leave(publisher)
     steady.terminate()
     assert_contiguous(steady, 799, first_at_most=0)
 
@@ -150,10 +155,9 @@ def test_a_pair_inside_one_lan_is_not_heard_twice(fabric: Fabric, lan: str) -> N
     assert [record["count"] for record in of(home, "writers")][:1] == [1]
 
 
-def test_no_broker_sees_another_as_an_application(fabric: Fabric) -> None:
+def test_no_broker_sees_another_as_an_application(brokered: Fabric) -> None:
     """Mirrors and ingress readers never appear in the tree as endpoints of their LAN."""
-    if not fabric.brokers:
-        pytest.skip("no broker in plain DDS")
+    fabric = brokered
     subscriber = subscribe(fabric, "b", "echo")
     publisher = publish(fabric, "a", "echo", "--count=1", "--stay-s=-1")
     subscriber.wait_for_line('"index": 0,', 20.0)

@@ -5,7 +5,6 @@ and the topic is late no longer; taking the advice back takes its effect back.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.analysis.command import analyze
 from tests.e2e.conftest import watched
 from tests.e2e.traffic import assert_same_order, indices, publish, subscribe
 from tests.lab.fabric import ZOOKEEPER, Fabric
@@ -72,12 +72,13 @@ def test_a_late_topic_is_promoted_and_late_no_longer(fabric: Fabric, tmp_path: P
     traces, out = tmp_path / "traces", tmp_path / "out"
     deadline = f"--deadline-ms={DEADLINE_MS}"
     subscriber = subscribe(fabric, "b", TOPIC, deadline)
-    publish(fabric, "a", TOPIC, deadline, "--count=1000000", "--rate=40", "--quiet")
+    publish(fabric, "a", TOPIC, deadline, "--count=1000000", "--rate=80", "--quiet")
     before = arrived(traces, 0, 80)
     assert late_share(before) > 0.9
     assert {row["path"] for row in before} == {"routed"}
 
-    analyse(traces, out)
+    done = analyze(str(traces), "--out", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
     file = out / "recommendations.json"
     (found,) = json.loads(file.read_text())["recommendations"]
     assert (found["kind"], found["topic"]) == ("promote", TOPIC)
@@ -108,9 +109,3 @@ def test_a_late_topic_is_promoted_and_late_no_longer(fabric: Fabric, tmp_path: P
     assert late_share(again) > 0.9
     got = indices(subscriber)
     assert_same_order(list(range(got[-1] + 1)), got)  # no change of paths cost a sample
-
-
-def analyse(traces: Path, out: Path) -> None:
-    argv = [sys.executable, "-m", "gateway.cli", "analyze", str(traces), "--out", str(out)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=90, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr

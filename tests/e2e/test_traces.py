@@ -5,8 +5,6 @@ deadline topic, and `ddswan analyze` over them.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.analysis.command import analyze
 from tests.e2e.conftest import watched
 from tests.e2e.traffic import publish, subscribe
 from tests.lab.fabric import STOP_S, Fabric
@@ -108,7 +107,8 @@ def test_rows_tell_the_way_and_are_analysed(fabric: Fabric, traces: Path, tmp_pa
         assert row["share"] == 0.0
 
     out = tmp_path / "out"
-    analyse(traces, out)
+    done = analyze(str(traces), "--out", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
     told = {(row["topic"], row["path"]): row for row in pq.read_table(out / "paths").to_pylist()}
     assert told[BOTH, "express"]["wins"] > 0.9 * len(twice)
     assert told[BOTH, "routed"]["wins"] < 0.1 * len(twice)
@@ -156,9 +156,3 @@ def assert_in_order(row: Row, error_ns: int) -> None:
         hops.append(row["written_ns"])
     for before, after in pairwise(hops):
         assert after - before >= -error_ns, (row, hops)
-
-
-def analyse(traces: Path, out: Path) -> None:
-    argv = [sys.executable, "-m", "gateway.cli", "analyze", str(traces), "--out", str(out)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=90, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr

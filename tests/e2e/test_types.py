@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.apps.samples import MAKERS
-from tests.e2e.traffic import assert_same_samples, indices, of, publish, subscribe
+from tests.e2e.traffic import assert_same_samples, finish, indices, leave, of, publish, subscribe
 from tests.lab.fabric import Fabric
 
 
@@ -18,13 +18,14 @@ def test_every_type_arrives_unchanged_with_its_source_timestamp(fabric: Fabric) 
     }
     publishers = {
         kind: publish(
-            fabric, "a", f"types/{kind}", f"--type={kind}", "--count=12", "--rate=100", "--stay-s=2"
+            fabric,
+            *("a", f"types/{kind}", f"--type={kind}"),
+            *("--count=12", "--rate=100", "--stay-s=-1"),
         )
         for kind in kinds
     }
     for kind in kinds:
-        publishers[kind].wait_for_success(40.0)
-        subscribers[kind].wait_for_success(10.0)
+        finish(publishers[kind], subscribers[kind])
         assert_same_samples(publishers[kind], subscribers[kind])
 
 
@@ -34,9 +35,8 @@ def test_both_data_representations(fabric: Fabric, kind: str, representation: st
     topic = f"representation{representation}/{kind}"
     options = [f"--type={kind}", f"--representation={representation}"]
     subscriber = subscribe(fabric, "b", topic, *options, "--count=5")
-    publisher = publish(fabric, "a", topic, *options, "--count=5", "--stay-s=1")
-    publisher.wait_for_success(40.0)
-    subscriber.wait_for_success(10.0)
+    publisher = publish(fabric, "a", topic, *options, "--count=5", "--stay-s=-1")
+    finish(publisher, subscriber)
     assert_same_samples(publisher, subscriber)
 
 
@@ -54,9 +54,8 @@ def test_both_data_representations(fabric: Fabric, kind: str, representation: st
 )
 def test_topic_names(fabric: Fabric, topic: str) -> None:
     subscriber = subscribe(fabric, "c", topic, "--count=3")
-    publisher = publish(fabric, "a", topic, "--count=3", "--stay-s=1")
-    publisher.wait_for_success(40.0)
-    subscriber.wait_for_success(10.0)
+    publisher = publish(fabric, "a", topic, "--count=3", "--stay-s=-1")
+    finish(publisher, subscriber)
     assert_same_samples(publisher, subscriber)
 
 
@@ -68,9 +67,8 @@ def test_topic_names(fabric: Fabric, topic: str) -> None:
 def test_sizes(fabric: Fabric, size: int, count: int) -> None:
     topic = f"sizes/{size}"
     subscriber = subscribe(fabric, "b", topic, f"--count={count}")
-    publisher = publish(fabric, "a", topic, f"--count={count}", f"--size={size}", "--stay-s=1")
-    publisher.wait_for_success(60.0)
-    subscriber.wait_for_success(30.0)
+    publisher = publish(fabric, "a", topic, f"--count={count}", f"--size={size}", "--stay-s=-1")
+    finish(publisher, subscriber, deadline_s=60.0)
     assert_same_samples(publisher, subscriber)
 
 
@@ -108,8 +106,9 @@ def test_keys_disposals_and_unregistrations(fabric: Fabric) -> None:
 def test_instances_are_disposed_when_their_writer_says_so_by_leaving(fabric: Fabric) -> None:
     """Autodispose of unregistered instances, DDS's default, is the origin's to apply."""
     subscriber = subscribe(fabric, "b", "autodispose", "--type=keyed")
-    publisher = publish(fabric, "a", "autodispose", "--type=keyed", "--script=w1", "--stay-s=1")
-    publisher.wait_for_success(40.0)
+    publisher = publish(fabric, "a", "autodispose", "--type=keyed", "--script=w1", "--stay-s=-1")
+    subscriber.wait_for_line('"key": 1, "fingerprint"', 40.0)
+    leave(publisher)
     subscriber.wait_for_line('"key": 1, "state": "disposed"', 10.0)
     subscriber.terminate()
 
@@ -118,10 +117,10 @@ def test_a_string_key(fabric: Fabric) -> None:
     options = ["--type=named", "--keep-instances"]
     subscriber = subscribe(fabric, "b", "string_key", *options)
     publisher = publish(
-        fabric, "a", "string_key", *options, "--script=w1 w2 d1 u2", "--rate=20", "--stay-s=1"
+        fabric, "a", "string_key", *options, "--script=w1 w2 d1 u2", "--rate=20", "--stay-s=-1"
     )
-    publisher.wait_for_success(40.0)
-    subscriber.wait_for_line('"key": 2, "state": "no_writers"', 10.0)
+    subscriber.wait_for_line('"key": 2, "state": "no_writers"', 40.0)
+    leave(publisher)
     assert {(r["key"], r["state"]) for r in of(subscriber, "state")} == {
         (1, "disposed"),
         (2, "no_writers"),

@@ -19,10 +19,27 @@ def subscribe(fabric: Fabric, lan: str, topic: str, *options: str) -> Process:
     return process
 
 
-def publish(fabric: Fabric, lan: str, topic: str, *options: str, readers: int = 1) -> Process:
-    """A publisher in a LAN, started; it writes when every topic has so many readers."""
-    waiting = f"--wait-readers={readers}"
-    return fabric.lab.lan(lan).python("tests.apps.pub", f"--topic={topic}", waiting, *options)
+def publish(
+    fabric: Fabric, lan: str, topic: str, *options: str, readers: int = 1, dds: str = ""
+) -> Process:
+    """A publisher in a LAN, started; it writes when every topic has so many readers. `dds`: what
+    Cyclone DDS is told there."""
+    arguments = (f"--topic={topic}", f"--wait-readers={readers}", *options)
+    env = {"CYCLONEDDS_URI": dds} if dds else {}
+    return fabric.lab.lan(lan).python("tests.apps.pub", *arguments, env=env)
+
+
+def finish(publisher: Process, *subscribers: Process, deadline_s: float = 40.0) -> None:
+    """Each subscriber gets what it counts to and leaves; then the publisher, told to stay, may."""
+    publisher.wait_for_line('"done"', deadline_s)
+    for subscriber in subscribers:
+        subscriber.wait_for_success(30.0)
+    leave(publisher)
+
+
+def leave(publisher: Process) -> None:
+    """It ends in good order: what it wrote is acknowledged."""
+    assert publisher.terminate() == 0, publisher.tail()
 
 
 def of(process: Process, event: str, topic: str | None = None) -> list[Record]:

@@ -1,8 +1,8 @@
 // A Fast DDS publisher and subscriber of one keyless type, written against the library alone: what
 // an application of another vendor looks like to the gateway. Built by tests/apps/fastdds/build.py.
 //
-//   hello pub TOPIC COUNT INTERVAL_MS STAY_S [READERS]   waits for its readers, writes, stays
-//   hello sub TOPIC COUNT SECONDS                        prints what it receives, one JSON line a sample
+//   hello pub TOPIC COUNT INTERVAL_MS [READERS]   waits for its readers, writes, stays until told
+//   hello sub TOPIC COUNT SECONDS                 prints what it receives, one JSON line a sample
 #include <fastcdr/Cdr.h>
 #include <fastcdr/FastBuffer.h>
 #include <fastdds/dds/domain/DomainParticipant.hpp>
@@ -16,6 +16,7 @@
 #include <fastdds/dds/topic/TypeSupport.hpp>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -77,11 +78,12 @@ public:
     }
 };
 
+volatile std::sig_atomic_t is_told_to_leave = 0;
+
 int publish(Publisher* publisher, Topic* topic, int argc, char** argv) {
     const int count = std::atoi(argv[3]);
     const int interval_ms = std::atoi(argv[4]);
-    const int stay_s = argc > 5 ? std::atoi(argv[5]) : 1;
-    const int readers = argc > 6 ? std::atoi(argv[6]) : 1;
+    const int readers = argc > 5 ? std::atoi(argv[5]) : 1;
     DataWriterQos qos;
     qos.reliability().kind = RELIABLE_RELIABILITY_QOS;
     qos.history().kind = KEEP_ALL_HISTORY_QOS;
@@ -110,9 +112,10 @@ int publish(Publisher* publisher, Topic* topic, int argc, char** argv) {
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(interval_ms));
     }
-    writer->wait_for_acknowledgments({stay_s, 0});
     std::printf("{\"event\": \"done\", \"count\": %d}\n", count);
-    std::this_thread::sleep_for(std::chrono::seconds(stay_s));
+    while (!is_told_to_leave) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
     return 0;
 }
 
@@ -152,8 +155,9 @@ int subscribe(Subscriber* subscriber, Topic* topic, char** argv) {
 
 int main(int argc, char** argv) {
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
+    std::signal(SIGTERM, [](int) { is_told_to_leave = 1; });
     if (argc < 5) {
-        std::fprintf(stderr, "usage: hello pub|sub TOPIC COUNT INTERVAL_MS|SECONDS [STAY_S [READERS]]\n");
+        std::fprintf(stderr, "usage: hello pub|sub TOPIC COUNT INTERVAL_MS|SECONDS [READERS]\n");
         return 2;
     }
     auto* factory = DomainParticipantFactory::get_instance();
