@@ -253,10 +253,9 @@ class Edge:
 
     def _on_data(self, readers: list[int]) -> None:
         """The LAN has news: endpoints, samples or both."""
-        data = [reader for reader in readers if not self._discovery.owns(reader)]
-        if len(data) < len(readers) and self._discovery.collect():
+        if not self._domain.built_in_readers.isdisjoint(readers) and self._discovery.collect():
             self._reconciler.mark()
-        self._ingress.on_ready(data)
+        self._ingress.on_ready(readers)
 
     def _on_links_changed(self) -> None:
         self._ingress.on_links_changed()
@@ -268,7 +267,11 @@ class Edge:
 
     def _on_frame(self, via: str, link: Link, frame: Frame) -> None:
         try:
-            self._dispatch(interpret(frame), via, link)
+            message = interpret(frame)
+            if type(message) is Batch:
+                self._egress.on_batch(message, via, link)
+            else:
+                self._dispatch(message, via, link)
         except FrameError as error:
             self._garbage += 1
             self._metrics.bad_frames.labels(reason="malformed").inc()
@@ -281,8 +284,6 @@ class Edge:
 
     def _dispatch(self, message: Message, via: str, link: Link) -> None:
         match message:
-            case Batch():
-                self._egress.on_batch(message, via, link)
             case Ack():
                 self._ingress.on_ack(message)
             case Open():

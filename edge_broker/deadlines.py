@@ -120,13 +120,16 @@ class DeadlineRouting:
             edges != self._planned_for
             or generation != self._generation
             or now_s > self._planned_s + _PLAN_GOOD_S
-            or any(
-                each.path.outstanding_s(sent_ns) > each.path.quality.overdue_s
-                for each in self._taken
-            )
+            or self._is_overdue(sent_ns)
         ):
             self._decide(edges, oldest_ns, sent_ns, now_s, generation)
         return self._plan
+
+    def _is_overdue(self, now_ns: int) -> bool:
+        for each in self._taken:
+            if each.path.outstanding_s(now_ns) > each.path.quality.overdue_s:
+                return True
+        return False
 
     def sent(
         self,
@@ -179,7 +182,8 @@ class DeadlineRouting:
             mode = self._policy.mode(self._topic)
             chooser = self._choosers[edge] = PathChooser(mode, target=self._policy.target)
         pair = self._pairs.pair(edge)
-        estimate = pair.clock.estimate(sent_ns)
+        # Only a choice by delays asks how wrong they may be.
+        estimate = pair.clock.estimate(sent_ns) if chooser.mode is Mode.ADAPTIVE else None
         for each in paths:
             # Topics share what is known of a path, but one's routed path is another's standby.
             each.path.quality.name = each.way.name

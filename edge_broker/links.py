@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from gateway.model import FabricView
@@ -76,7 +77,7 @@ class Links:
             listen=express_listen,
             advertise=None if express_advertise is None else tuple(express_advertise),
             is_known=self._is_in_tree,
-            on_frame=lambda link, frame: self._on_frame(EXPRESS, link, frame),
+            on_frame=partial(on_frame, EXPRESS),
             on_state=lambda _: self._note_change(),
             on_drained=lambda _: self._on_drained(),
             on_failure=on_failure,
@@ -122,7 +123,7 @@ class Links:
         return RouterLink(
             address,
             self._hello,
-            on_frame=lambda link, frame: self._on_frame(router, link, frame),
+            on_frame=partial(self._on_frame, router),
             on_state=lambda link: self._on_state(router, link),
             on_drained=lambda _: self._on_drained(),
         )

@@ -155,8 +155,12 @@ class Outflow:
         if self.deadline is None:
             return any(link.is_congested for link, _, _ in self.plan())
         for edge in self.stream.destinations:
-            paths = self.deadline.paths(edge, self._links.generation)
-            if paths and all(each.way.link.is_congested for each in paths):
+            is_one_free = True
+            for each in self.deadline.paths(edge, self._links.generation):
+                is_one_free = not each.way.link.is_congested
+                if is_one_free:
+                    break
+            if not is_one_free:
                 return True
         return False
 
@@ -274,8 +278,11 @@ class Outflow:
         self._take = max(1, min(self._batch_samples, _TAKE_BYTES * count // max(size, 1)))
         if self.history is not None:
             self.history.add(columns)
-        for start, end in split(sizes, self._batch_samples, self._batch_bytes):
-            self._send(columns, sizes, start, end, now_s)
+        if count <= self._batch_samples and size <= self._batch_bytes:
+            self._send(columns, sizes, 0, count, now_s)
+        else:
+            for start, end in split(sizes, self._batch_samples, self._batch_bytes):
+                self._send(columns, sizes, start, end, now_s)
         self._ingress_hop.observe(max(0, time.time_ns() - columns.timestamps[0]) / 1e9)
         self.average_size = size // count
         self._samples_in.inc(count)
@@ -327,7 +334,7 @@ class Outflow:
         if trace is not None and not trace.is_chosen(stream.next_number):
             trace = None
         for group in plan:
-            link, path, edges = group
+            link, _, edges = group
             frame = encode_batch(
                 self.key, edges, stream.next_number, timestamps, samples, kinds, sizes, sent_ns
             )
@@ -335,7 +342,6 @@ class Outflow:
                 frame = trace.mark(frame, group, plan, self._taken_ns)
             if not link.send(frame):
                 unsent += edges
-            self._batches[path].inc()
         if not frame:  # nobody can be reached now: it is kept for when somebody can
             frame = encode_batch(
                 self.key, (), stream.next_number, timestamps, samples, kinds, sizes
@@ -348,6 +354,8 @@ class Outflow:
         stream.record(end - start, frame, now_s)
         for edge in unsent:
             stream.mark_for_resend(edge, first)
+        for group in plan:
+            self._batches[group.path].inc()
         if self.deadline is not None:
             self.deadline.sent(
                 stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation, first

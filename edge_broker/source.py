@@ -56,7 +56,7 @@ class ReaderSource:
         if taken.is_plain and not self._translator.has_memory:
             plain = self._plain(taken)
             if plain is not None:
-                return plain, len(taken) == most
+                return plain, len(taken.samples) == most
         entries, has_more = self._with_rest(taken, most)
         columns, self._rest = divide(self._translator.translate(entries), most)
         return columns, has_more or self._rest is not None
@@ -76,7 +76,8 @@ class ReaderSource:
         timestamps = taken.timestamps()
         # DDS hands out instance by instance; one writer's own order is that of its clock.
         if (
-            len(handles) == 1
+            len(taken.samples) > 1
+            and len(handles) == 1
             and not taken.is_of_one_instance
             and list(timestamps) != sorted(timestamps)
         ):

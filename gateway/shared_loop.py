@@ -23,13 +23,11 @@ class _Baton:
     def __init__(self) -> None:
         self._queue = threading.Lock()
         self._turn = threading.Lock()
+        self.give = self._turn.release
 
     def take(self) -> None:
         with self._queue:
             self._turn.acquire()
-
-    def give(self) -> None:
-        self._turn.release()
 
 
 class _Selector(selectors.DefaultSelector):

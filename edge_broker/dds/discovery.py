@@ -43,10 +43,6 @@ class Discovery:
         self.failures = 0
         """Discovery samples that could not be understood."""
 
-    def owns(self, reader: int) -> bool:
-        """Whether this reader reference is one of the built-in readers."""
-        return reader in self._domain.built_in_readers
-
     def endpoints(self) -> list[Endpoint]:
         """Applications' endpoints now. One whose participant is not known yet is not shown: it
         might be another gateway's."""

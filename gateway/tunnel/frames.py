@@ -68,7 +68,7 @@ class BatchTrace(NamedTuple):
     router_out_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: to be so would cost a call for each field
 class Batch:
     """Samples first … first+count-1 of a stream. `sizes` is None when every sample has
     `uniform_size` bytes; `kinds` is empty when every sample is a WRITE."""
@@ -128,20 +128,24 @@ def encode(envelope: Envelope, payload: Sequence[bytes | memoryview] = ()) -> by
 def decode(frame: bytes) -> Frame:
     """Take a frame apart; raises FrameError, FrameVersionError when it is of another protocol."""
     payload_at = _payload_at(frame, 0, len(frame))
-    envelope = _parse(frame, HEADER_BYTES, payload_at)
+    try:
+        envelope = Envelope.FromString(frame[HEADER_BYTES:payload_at])
+    except DecodeError as error:
+        raise _broken_envelope() from error
     return Frame(envelope, memoryview(frame)[payload_at:], frame)
 
 
 def decode_envelope(message: bytes, start: int, end: int) -> Envelope:
     """The envelope of the frame at these `bounds`; raises as decode does."""
-    return _parse(message, start + HEADER_BYTES, _payload_at(message, start, end))
-
-
-def _parse(message: bytes, start: int, end: int) -> Envelope:
+    payload_at = _payload_at(message, start, end)
     try:
-        return Envelope.FromString(message[start:end])
+        return Envelope.FromString(message[start + HEADER_BYTES : payload_at])
     except DecodeError as error:
-        raise FrameError("frame dropped: its envelope is not protobuf") from error
+        raise _broken_envelope() from error
+
+
+def _broken_envelope() -> FrameError:
+    return FrameError("frame dropped: its envelope is not protobuf")
 
 
 def _payload_at(message: bytes, start: int, end: int) -> int:

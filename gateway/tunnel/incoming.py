@@ -17,7 +17,7 @@ MAX_ACK_RANGES = 32
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: to be so would cost a call for each field
 class Delivery(Generic[Item]):
     """Write the samples of `item` after its first `skip`: numbers first … first+count-1."""
 
