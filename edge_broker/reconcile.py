@@ -90,7 +90,8 @@ class Reconciler:
         self._wake.set()
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _AT_LEAST_EVERY_S)
+                async with asyncio.timeout(_AT_LEAST_EVERY_S):
+                    await self._wake.wait()
             self._wake.clear()
             self.converge()
             await asyncio.sleep(_PAUSE_S)

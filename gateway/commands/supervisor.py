@@ -114,7 +114,8 @@ class Supervisor:
 
     async def _pause(self, pause_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), pause_s)
+            async with asyncio.timeout(pause_s):
+                await self._stopping.wait()
 
     async def _run_once(self, child: Child) -> int:
         parent = os.getpid()
@@ -193,7 +194,8 @@ async def wait_for_address(host: str, port: int, timeout_s: float) -> bool:
     deadline = asyncio.get_running_loop().time() + timeout_s
     while asyncio.get_running_loop().time() < deadline:
         try:
-            _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), 1.0)
+            async with asyncio.timeout(1.0):
+                _, writer = await asyncio.open_connection(host, port)
         except OSError:  # TimeoutError included
             await asyncio.sleep(0.1)
             continue
