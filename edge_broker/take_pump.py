@@ -92,7 +92,8 @@ class TakePump:
             for outflow, _ in emptied:
                 del self._ready[outflow.key.number]
             return
-        pause_s = _COLLECT_S * min(max(1.0, len(emptied) / 4), _MOST_COLLECTS)
+        flooding = len(self._collecting) + len(emptied)
+        pause_s = _COLLECT_S * min(max(1.0, flooding / 2), _MOST_COLLECTS)
         for _, reader in emptied:
             self._collecting.add(reader.ref)
             self._domain.ignore_reader(reader)
