@@ -45,6 +45,8 @@ _LARGEST_REQUEST = 1_000_000
 """ZooKeeper cuts the connection of whoever sends more than 1,048,575 bytes."""
 _REMINDER_S = 30.0
 _STOP_TIMEOUT_S = 3.0
+_GREETING_S = 2.0
+"""How long a server may take to open a session before it is asked anew."""
 
 
 def _silence_kazoo() -> None:
@@ -54,14 +56,24 @@ def _silence_kazoo() -> None:
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo gives one unreachable host the whole session timeout, which costs the session."""
+    """kazoo gives one host that cannot be reached, or does not greet, the whole session timeout,
+    which costs the session. A server that is just starting may never greet who came too early."""
 
     def __init__(self, connect_timeout_s: float) -> None:
         super().__init__()
         self._connect_timeout_s = connect_timeout_s
+        self._is_greeting = False
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        self._is_greeting = True
         return super().create_connection(*args, **{**kwargs, "timeout": self._connect_timeout_s})
+
+    def select(self, reading: Any, writing: Any, failing: Any, timeout: float | None) -> Any:
+        if len(reading) > 1:  # answers and requests: a conversation
+            self._is_greeting = False
+        if self._is_greeting and timeout is not None:
+            timeout = min(timeout, _GREETING_S)
+        return super().select(reading, writing, failing, timeout)
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,6 +248,44 @@ def test_a_dead_host_in_the_list_costs_little(zookeeper: EmbeddedZooKeeper, fabr
     asyncio.run(scenario())
 
 
+def test_a_server_that_does_not_greet_is_asked_anew(
+    zookeeper: EmbeddedZooKeeper, fabric: str
+) -> None:
+    """As one that is just starting: the first connection stays without an answer."""
+
+    async def scenario() -> None:
+        callers = 0
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal callers
+            callers += 1
+            if callers == 1:
+                await pump(reader, None)
+                writer.close()
+                return
+            there, here = await asyncio.open_connection(zookeeper.host, zookeeper.port)
+            await asyncio.gather(pump(reader, here), pump(there, writer))
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        zk = ZooKeeper(f"127.0.0.1:{port}", fabric, session_timeout_s=60.0)
+        await zk.start(timeout_s=20.0)
+        assert callers == 2
+        await zk.stop()
+        server.close()
+
+    asyncio.run(scenario())
+
+
+async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter | None) -> None:
+    """Passes on what comes until the end; without a sink it is lost."""
+    while data := await source.read(65_536):
+        if sink is not None:
+            sink.write(data)
+    if sink is not None:
+        sink.close()
+
+
 def test_a_client_whose_thread_died_is_replaced(zookeeper: EmbeddedZooKeeper, fabric: str) -> None:
     async def scenario() -> None:
         async with session(zookeeper, fabric) as zk:
