@@ -204,10 +204,10 @@ class Stream(Group):
         "is held back. 16 MiB fills 1 Gbit/s at 130 ms round trip.",
     )
     batch_bytes: int = Field(
-        default=512 * 1024,
+        default=256 * 1024,
         ge=1024,
         description="Payload bytes after which a batch is sent; one larger sample makes a batch of "
-        "its own. 512 KiB amortises the cost of a frame without delaying others.",
+        "its own. 256 KiB amortises the cost of a frame without delaying others.",
     )
     batch_samples: int = Field(
         default=4096,
