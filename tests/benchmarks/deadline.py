@@ -46,7 +46,9 @@ WARM_UP_S = 10.0
 """Paths are learned in the first seconds: some 500 delays for a target of 0.1 %."""
 QUICK_WARM_UP_S = 1.0
 LOOKED_AT_SHARE = 0.75
-"""Of the measured time: when edges are asked for their reasons."""
+QUICK_LOOKED_AT_SHARE = 0.25
+"""Of the measured time: when edges are asked for their reasons. In a smoke test they may take most
+of it to answer."""
 _QUICK_CASES = (3,)
 _METRICS_PORT = 9100
 TCP_CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
@@ -183,7 +185,8 @@ def follow(
     began = time.monotonic()
     before = count(fabric, arm)
     # Asked while samples still flow: streams, and with them the reasons, end with their writers.
-    time.sleep(LOOKED_AT_SHARE * options.seconds)
+    share = QUICK_LOOKED_AT_SHARE if options.is_quick else LOOKED_AT_SHARE
+    time.sleep(share * options.seconds)
     looked = status(fabric, arm)
     # What is still on its way then is made up for by what was on its way when this began.
     time.sleep(max(0.0, began + options.seconds - time.monotonic()))
