@@ -155,12 +155,8 @@ class Outflow:
         if self.deadline is None:
             return any(link.is_congested for link, _, _ in self.plan())
         for edge in self.stream.destinations:
-            is_one_free = True
-            for each in self.deadline.paths(edge, self._links.generation):
-                is_one_free = not each.way.link.is_congested
-                if is_one_free:
-                    break
-            if not is_one_free:
+            paths = self.deadline.paths(edge, self._links.generation)
+            if paths and all(each.way.link.is_congested for each in paths):
                 return True
         return False
 

@@ -52,6 +52,7 @@ _CONFIGURATION = (
 millisecond, not every five, so that it does not become full where readers keep up; and the edge,
 which reads what many applications write, has room for four times as much (as far as the system
 grants it)."""
+
 _WAIT_NS = 1_000_000_000
 _MOST_READY = 1024
 

@@ -128,24 +128,20 @@ def encode(envelope: Envelope, payload: Sequence[bytes | memoryview] = ()) -> by
 def decode(frame: bytes) -> Frame:
     """Take a frame apart; raises FrameError, FrameVersionError when it is of another protocol."""
     payload_at = _payload_at(frame, 0, len(frame))
-    try:
-        envelope = Envelope.FromString(frame[HEADER_BYTES:payload_at])
-    except DecodeError as error:
-        raise _broken_envelope() from error
+    envelope = _parse(frame, HEADER_BYTES, payload_at)
     return Frame(envelope, memoryview(frame)[payload_at:], frame)
 
 
 def decode_envelope(message: bytes, start: int, end: int) -> Envelope:
     """The envelope of the frame at these `bounds`; raises as decode does."""
-    payload_at = _payload_at(message, start, end)
+    return _parse(message, start + HEADER_BYTES, _payload_at(message, start, end))
+
+
+def _parse(message: bytes, start: int, end: int) -> Envelope:
     try:
-        return Envelope.FromString(message[start + HEADER_BYTES : payload_at])
+        return Envelope.FromString(message[start:end])
     except DecodeError as error:
-        raise _broken_envelope() from error
-
-
-def _broken_envelope() -> FrameError:
-    return FrameError("frame dropped: its envelope is not protobuf")
+        raise FrameError("frame dropped: its envelope is not protobuf") from error
 
 
 def _payload_at(message: bytes, start: int, end: int) -> int:

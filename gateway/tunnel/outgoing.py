@@ -341,7 +341,7 @@ class OutgoingStream:
     def _lost(self, subscriber: _Subscriber) -> Iterator[Sent]:
         """What was taken for lost and not sent again yet, within reach of what has arrived."""
         ahead_bytes = 0
-        for sent in self._missing(subscriber, 1, subscriber.lost_below):
+        for sent in self._missing(subscriber, subscriber.lost_below):
             if ahead_bytes > RESEND_AHEAD_BYTES:
                 subscriber.is_far_ahead = True
                 return
@@ -362,7 +362,7 @@ class OutgoingStream:
     def _overtaken(self, subscriber: _Subscriber, now_s: float) -> Iterator[Sent]:
         timeout_s = subscriber.timeout_s
         below = subscriber.overtaken_below
-        missing = list(self._missing(subscriber, 1, below))
+        missing = list(self._missing(subscriber, below))
         before = subscriber.resent_s
         subscriber.resent_s = {
             each.first: before[each.first] for each in missing if each.first in before
@@ -375,10 +375,10 @@ class OutgoingStream:
         again = [subscriber.resent_s[each.first] for each in missing]
         subscriber.retry_s = min(again) + timeout_s if again else None
 
-    def _missing(self, subscriber: _Subscriber, start: int, below: int) -> Iterator[Sent]:
-        """Kept batches within start … below-1 that have not arrived there in full."""
+    def _missing(self, subscriber: _Subscriber, below: int) -> Iterator[Sent]:
+        """Kept batches before number `below` that have not arrived there in full."""
         arrived = subscriber.arrived
-        start = max(start, arrived.floor + 1)
+        start = arrived.floor + 1
         for sent in self._sent:
             if sent.first >= below:
                 return
