@@ -13,6 +13,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from edge_broker.dds import samples
 from edge_broker.dds.discovery import Discovery
 from edge_broker.dds.domain import LanDomain
 from edge_broker.deadlines import DeadlinePolicy
@@ -221,6 +222,11 @@ class Edge:
             self._domain.open(self._on_data)
             self._discovery.collect()
             _log.info("joined the LAN", lan=self._info.lan, domain=self._config.edge.domain)
+            if not samples.IS_COMPILED:
+                _log.warning(
+                    "ddswan was installed without a C compiler: this edge carries less; install "
+                    "gcc and the headers of Python, then ddswan again"
+                )
             tune_process()
             self._watcher.on_change(self._on_view)
             if await self._lifetime.wait_or_stop(self._zk.start()):

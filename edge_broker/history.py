@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from edge_broker.lifecycle import UNREGISTER, Columns
+from edge_broker.lifecycle import Columns
 from gateway.model import DurabilityService, HistoryKind
+from gateway.tunnel.columns import UNREGISTER
 
 
 class Kept(NamedTuple):

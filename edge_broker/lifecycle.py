@@ -9,13 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gateway.tunnel.columns import DISPOSE, UNREGISTER, WRITE, WRITE_DISPOSE
+
 ALIVE = 16
 DISPOSED = 32
 NO_WRITERS = 64
 """Instance states as DDS numbers them."""
-
-WRITE, DISPOSE, WRITE_DISPOSE, UNREGISTER = range(4)
-"""Sample kinds as the wire numbers them."""
 
 _MOST_REBORN_INSTANCES = 65_536
 
@@ -237,20 +236,3 @@ def _part(columns: Columns, part: slice) -> Columns:
         kinds if any(kinds) else b"",
         columns.instances[part],
     )
-
-
-def split(sizes: Sequence[int], most_samples: int, most_bytes: int) -> list[tuple[int, int]]:
-    """Ranges [start, end) of samples that make batches within the bounds; a larger sample makes
-    a batch of its own."""
-    count = len(sizes)
-    if count <= most_samples and sum(sizes) <= most_bytes:
-        return [(0, count)] if count else []
-    ranges: list[tuple[int, int]] = []
-    start, collected = 0, 0
-    for index, size in enumerate(sizes):
-        if index > start and (index - start >= most_samples or collected + size > most_bytes):
-            ranges.append((start, index))
-            start, collected = index, 0
-        collected += size
-    ranges.append((start, count))
-    return ranges

@@ -7,10 +7,9 @@ from __future__ import annotations
 import ctypes as ct
 import time
 from collections import deque
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from edge_broker.dds import native, watermark
+from edge_broker.dds import native, samples, watermark
 from edge_broker.dds.domain import Port
 from edge_broker.dds.matched import change_writer
 from edge_broker.links import Link
@@ -19,7 +18,8 @@ from gateway.model import INFINITE_NS, Liveliness, Profile
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics, DeadlineMeter
 from gateway.plan.demand import MirrorKey, WantedMirror
-from gateway.tunnel.frames import WRITE, Batch, StreamKey
+from gateway.tunnel.columns import WRITE
+from gateway.tunnel.frames import Batch, StreamKey
 from gateway.tunnel.incoming import Delivery, IncomingStream
 
 _log = get_logger("edge.mirror")
@@ -203,45 +203,37 @@ class Mirror:
         """Writes the stream's next batch; False when the writer is full."""
         assert self.writer is not None
         batch, done, arrived_s, path, arrival = inbound.pending.popleft()
-        samples = batch.samples(done)
-        timestamps: Sequence[int] = batch.timestamps[done:] if done else batch.timestamps
-        kinds = batch.kinds[done:] if done else batch.kinds
         fresh = None
         if self.profile.qos.lifespan_ns < INFINITE_NS:
-            fresh = self._fresh(timestamps, kinds)
-        if fresh is not None:
-            samples = [samples[at] for at in fresh]
-            timestamps = [timestamps[at] for at in fresh]
-            kinds = bytes(kinds[at] for at in fresh) if kinds else b""
-        count = native.write_samples(
-            self.writer.ref, samples, timestamps, kinds, self._count_rejected
-        )
-        is_whole = count == len(samples)
-        size = len(batch.payload) if count == batch.count else sum(map(len, samples[:count]))
+            fresh = self._fresh(batch, done)
+        chosen, start = (batch, done) if fresh is None else (batch.only(fresh), 0)
+        reached = samples.write(self.writer.ref, chosen, start, self._count_rejected)
+        count = reached - start
+        is_whole = reached == chosen.count
+        size = chosen.size_of(start, reached)
         self.samples += count
         self._samples_out.inc(count)
         self._bytes_out.inc(size)
         if count:
             written_ns = time.time_ns()
             if arrival is not None and inbound.trace is not None:
-                places = range(done, done + count)
                 inbound.trace.written(
                     batch,
                     arrival,
-                    places if fresh is None else [places.start + at for at in fresh[:count]],
+                    range(done, reached) if fresh is None else fresh[:count],
                     written_ns,
                     inbound.incoming.lost,
                 )
             now_ns = written_ns - self.clock_offset_ns
-            self._latency.observe(max(0, now_ns - timestamps[0]) / 1e9)
+            self._latency.observe(max(0, now_ns - chosen.timestamps[start]) / 1e9)
             self._egress_hop.observe(time.monotonic() - arrived_s)
             meter = self._deadline_meter(path)
             if meter is not None:
-                meter.count(timestamps[:count], now_ns)
+                meter.count(chosen.timestamps[start:reached], now_ns)
         inbound.unacknowledged_bytes += size
         dealt_with = count
         if fresh is not None:
-            dealt_with = len(batch.timestamps) - done if is_whole else fresh[count]
+            dealt_with = (batch.count if is_whole else fresh[count]) - done
             self._expired.inc(dealt_with - count)
         inbound.written = batch.first + done + dealt_with - 1
         inbound.incoming.written(inbound.written)
@@ -257,16 +249,16 @@ class Mirror:
             )
         return self._deadlines[path]
 
-    def _fresh(self, timestamps: Sequence[int], kinds: bytes) -> list[int] | None:
+    def _fresh(self, batch: Batch, start: int) -> list[int] | None:
         """Places of the samples that have not outlived their lifespan; None: all. DDS would count
         it from now on. What a dispose or unregister says never gets too old."""
         oldest = time.time_ns() - self.profile.qos.lifespan_ns
-        if min(timestamps) >= oldest:
+        if min(batch.timestamps) >= oldest:
             return None
         return [
             at
-            for at, timestamp in enumerate(timestamps)
-            if timestamp >= oldest or (kinds and kinds[at] != WRITE)
+            for at in range(start, batch.count)
+            if batch.timestamps[at] >= oldest or (batch.kinds and batch.kinds[at] != WRITE)
         ]
 
     def count_losses(self, inbound: Inbound) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from edge_broker.deadlines import DeadlineRouting, Group
 from edge_broker.history import HistoryCache
-from edge_broker.lifecycle import Columns, split
+from edge_broker.lifecycle import Columns
 from edge_broker.links import EXPRESS, ROUTED, STANDBY, Link, Links
 from edge_broker.pairs import OpenPath
 from edge_broker.source import Source
@@ -19,6 +19,7 @@ from gateway.model import INFINITE_NS, Liveliness, Profile, Reliability
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.tunnel import messages
+from gateway.tunnel.columns import Packed
 from gateway.tunnel.frames import MAX_FRAME_BYTES, Peer, StreamKey, encode_batch, readdress
 from gateway.tunnel.outgoing import OutgoingStream
 
@@ -257,63 +258,47 @@ class Outflow:
 
     def forward(self, now_s: float) -> bool:
         """Takes once from the source and sends it on; True when there may be more."""
-        columns, has_more = self.source.take(self._take)
+        packed, instances, has_more = self.source.take(self._take)
         if self._trace is not None:
             self._taken_ns = time.time_ns()
-        count = len(columns.samples)
+        if len(packed.payload) > MOST_SAMPLE_BYTES and packed.largest > MOST_SAMPLE_BYTES:
+            packed, instances = self._without_too_large(packed, instances)
+        count = packed.count
+        size = len(packed.payload)
         self.last_count = count
         if count == 0:
             return has_more
-        sizes = list(map(len, columns.samples))
-        size = sum(sizes)
-        if size > MOST_SAMPLE_BYTES and max(sizes) > MOST_SAMPLE_BYTES:
-            columns, sizes = self._without_too_large(columns, sizes)
-            count, size = len(sizes), sum(sizes)
-            if count == 0:
-                return has_more
         self._take = max(1, min(self._batch_samples, _TAKE_BYTES * count // max(size, 1)))
         if self.history is not None:
-            self.history.add(columns)
-        if count <= self._batch_samples and size <= self._batch_bytes:
-            self._send(columns, sizes, 0, count, now_s)
-        else:
-            for start, end in split(sizes, self._batch_samples, self._batch_bytes):
-                self._send(columns, sizes, start, end, now_s)
-        self._ingress_hop.observe(max(0, time.time_ns() - columns.timestamps[0]) / 1e9)
+            self.history.add(
+                Columns(packed.times(), list(map(bytes, packed.samples())), packed.kinds, instances)
+            )
+        for part in packed.parts(self._batch_samples, self._batch_bytes):
+            self._send(part, now_s)
+        self._ingress_hop.observe(max(0, time.time_ns() - packed.first_ns) / 1e9)
         self.average_size = size // count
         self._samples_in.inc(count)
         self._bytes_in.inc(size)
         return has_more
 
-    def _without_too_large(self, columns: Columns, sizes: list[int]) -> tuple[Columns, list[int]]:
+    def _without_too_large(
+        self, packed: Packed, instances: Sequence[int]
+    ) -> tuple[Packed, Sequence[int]]:
         """No link would ever take them, and the stream would wait for them for ever."""
-        fits = [at for at, size in enumerate(sizes) if size <= MOST_SAMPLE_BYTES]
-        self._too_large.inc(len(sizes) - len(fits))
+        places = packed.fitting(MOST_SAMPLE_BYTES)
+        self._too_large.inc(packed.count - len(places))
         if not self._is_too_large_told:
             self._is_too_large_told = True
             _log.warning(
                 "samples too large to travel are dropped and counted; split them up",
                 topic=self.topic,
-                bytes=max(sizes),
+                bytes=packed.largest,
                 most=MOST_SAMPLE_BYTES,
             )
-        kept = Columns(
-            [columns.timestamps[at] for at in fits],
-            [columns.samples[at] for at in fits],
-            bytes(columns.kinds[at] for at in fits) if columns.kinds else b"",
-            [columns.instances[at] for at in fits] if columns.instances else (),
-        )
-        return kept, [sizes[at] for at in fits]
+        return packed.only(places), [instances[at] for at in places] if instances else ()
 
-    def _send(self, columns: Columns, sizes: list[int], start: int, end: int, now_s: float) -> None:
+    def _send(self, packed: Packed, now_s: float) -> None:
         stream = self.stream
-        timestamps = columns.timestamps
-        samples = columns.samples
-        kinds = columns.kinds
-        if start > 0 or end < len(sizes):
-            part = slice(start, end)
-            timestamps, samples, kinds = timestamps[part], samples[part], kinds[part]
-            sizes = sizes[part]
         frame = b""
         unsent: list[str] = []
         sent_ns = 0
@@ -322,7 +307,7 @@ class Outflow:
             plan = self.plan()
         else:
             sent_ns = time.time_ns()
-            oldest_ns = min(timestamps)
+            oldest_ns = packed.oldest_ns
             plan = self.deadline.plan(
                 stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation
             )
@@ -331,23 +316,19 @@ class Outflow:
             trace = None
         for group in plan:
             link, _, edges = group
-            frame = encode_batch(
-                self.key, edges, stream.next_number, timestamps, samples, kinds, sizes, sent_ns
-            )
+            frame = encode_batch(self.key, edges, stream.next_number, packed, sent_ns)
             if trace is not None:
                 frame = trace.mark(frame, group, plan, self._taken_ns)
             if not link.send(frame):
                 unsent += edges
         if not frame:  # nobody can be reached now: it is kept for when somebody can
-            frame = encode_batch(
-                self.key, (), stream.next_number, timestamps, samples, kinds, sizes
-            )
+            frame = encode_batch(self.key, (), stream.next_number, packed)
             if trace is not None:
                 frame = trace.mark(frame, None, plan, self._taken_ns)
         if not stream.kept_bytes:  # nobody owes anything yet
             self._progress_s = dict.fromkeys(stream.destinations, now_s)
         first = stream.next_number
-        stream.record(end - start, frame, now_s)
+        stream.record(packed.count, frame, now_s)
         for edge in unsent:
             stream.mark_for_resend(edge, first)
         for group in plan:

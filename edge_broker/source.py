@@ -4,25 +4,33 @@ ingress, taken from by outflows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
-from edge_broker.dds import native
+from edge_broker.dds import native, samples
 from edge_broker.dds.domain import Port
+from edge_broker.dds.samples import Entry, Plain
 from edge_broker.history import Kept
 from edge_broker.lifecycle import Columns, Translator, divide
+from gateway.tunnel.columns import NOTHING, Packed, pack
 
 _DRAIN_SAMPLES = 1024
 
-Entry = tuple[bytes, native.SampleInfo]
-"""One taken sample."""
+
+class Taken(NamedTuple):
+    """`instances` has the handle of each sample's, where that is needed."""
+
+    packed: Packed
+    instances: Sequence[int]
+    has_more: bool
+    """Whether there may be more right now."""
 
 
 class Source(Protocol):
     """Where the samples of an outflow come from."""
 
-    def take(self, most: int) -> tuple[Columns, bool]:
-        """Up to about `most` samples, and whether there may be more right now."""
+    def take(self, most: int) -> Taken:
+        """Up to about `most` samples."""
         ...
 
 
@@ -46,56 +54,42 @@ class ReaderSource:
         self._rest: Columns | None = None
         """Taken together because they had to be, and still to be handed out."""
 
-    def take(self, most: int) -> tuple[Columns, bool]:
+    def take(self, most: int) -> Taken:
         if self._rest is not None:
             columns, self._rest = divide(self._rest, most)
-            return columns, True
-        taken = native.take(self.reader.ref, most)
+            return _packed(columns, has_more=True)
+        taken = samples.take(self.reader.ref, most)
         if taken is None:
-            return Columns((), (), b"", ()), False
-        if taken.is_plain and not self._translator.has_memory:
-            plain = self._plain(taken)
-            if plain is not None:
-                return plain, len(taken.samples) == most
+            return _NOTHING
+        if (
+            isinstance(taken, Plain)
+            and not self._translator.has_memory
+            and all(map(self._is_accepted, taken.writer_handles()))
+        ):
+            instances = taken.instance_handles() if self._with_instances else ()
+            return Taken(taken.packed, instances, taken.packed.count == most)
         entries, has_more = self._with_rest(taken, most)
         columns, self._rest = divide(self._translator.translate(entries), most)
-        return columns, has_more or self._rest is not None
+        return _packed(columns, has_more or self._rest is not None)
 
     def close(self) -> None:
         self._rest = None
         # To delete a full reader takes DDS some ten seconds.
-        while native.take(self.reader.ref, _DRAIN_SAMPLES) is not None:
+        while samples.take(self.reader.ref, _DRAIN_SAMPLES) is not None:
             continue
         self._close_reader(self.reader)
 
-    def _plain(self, taken: native.Taken) -> Columns | None:
-        """The common case, column by column: writes only, in the order they go out."""
-        handles = taken.handles()
-        if not all(map(self._is_accepted, handles)):
-            return None
-        timestamps = taken.timestamps()
-        # DDS hands out instance by instance; one writer's own order is that of its clock.
-        if (
-            len(taken.samples) > 1
-            and len(handles) == 1
-            and not taken.is_of_one_instance
-            and list(timestamps) != sorted(timestamps)
-        ):
-            return None
-        instances = taken.instances() if self._with_instances else ()
-        return Columns(timestamps, taken.samples, b"", instances)
-
-    def _with_rest(self, taken: native.Taken, most: int) -> tuple[list[Entry], bool]:
+    def _with_rest(self, taken: Plain | list[Entry], most: int) -> tuple[list[Entry], bool]:
         """Sample by sample: something lived or died, or belongs elsewhere."""
-        entries = taken.entries()
-        has_more = len(taken) == most
-        is_alive = taken.is_alive
+        entries = _entries(taken)
+        has_more = len(entries) == most
+        is_alive = all(info.instance_state == native.INSTANCE_ALIVE for _, info in entries)
         while has_more and not is_alive:
             # The state of a dead instance belongs to its last sample: have all of them.
-            more = native.take(self.reader.ref, most)
-            has_more = more is not None and len(more) == most
+            more = samples.take(self.reader.ref, most)
+            has_more = more is not None and len(_entries(more)) == most
             if more is not None:
-                entries += more.entries()
+                entries += _entries(more)
         return entries, has_more
 
     def _key_sample(self, sample: bytes) -> bytes:
@@ -109,18 +103,28 @@ class ReplaySource:
         self._kept = kept
         self._at = 0
 
-    def take(self, most: int) -> tuple[Columns, bool]:
+    def take(self, most: int) -> Taken:
         part = self._kept[self._at : self._at + most]
         self._at += len(part)
-        kinds = bytes(kept.kind for kept in part)
-        columns = Columns(
+        packed = pack(
             [kept.timestamp for kept in part],
             [kept.sample for kept in part],
-            kinds if any(kinds) else b"",
-            [],
+            bytes(kept.kind for kept in part),
         )
-        return columns, self._at < len(self._kept)
+        return Taken(packed, (), self._at < len(self._kept))
 
     @property
     def is_exhausted(self) -> bool:
         return self._at >= len(self._kept)
+
+
+def _packed(columns: Columns, has_more: bool) -> Taken:
+    packed = pack(columns.timestamps, columns.samples, columns.kinds)
+    return Taken(packed, columns.instances, has_more)
+
+
+def _entries(taken: Plain | list[Entry]) -> list[Entry]:
+    return taken.entries() if isinstance(taken, Plain) else taken
+
+
+_NOTHING = Taken(NOTHING, (), False)

@@ -103,7 +103,7 @@ class Discovery:
             )
 
     def _take_participant(self, sample: Any) -> None:
-        if native.SampleInfo._make(sample.sample_info).instance_state != native.INSTANCE_ALIVE:
+        if sample.sample_info.instance_state != native.INSTANCE_ALIVE:
             self._is_ours.pop(sample.key, None)
             return
         tag = b""
@@ -112,7 +112,7 @@ class Discovery:
         self._is_ours[sample.key] = tag.startswith(TAG_PREFIX)
 
     def _take_endpoint(self, sample: Any, direction: Direction) -> None:
-        if native.SampleInfo._make(sample.sample_info).instance_state != native.INSTANCE_ALIVE:
+        if sample.sample_info.instance_state != native.INSTANCE_ALIVE:
             self._found.pop(sample.key, None)
             return
         hash_ = types.type_hash(sample.type_id)
@@ -131,7 +131,7 @@ class Discovery:
         if direction is Direction.PUB:
             # A publication handle is the instance handle of the writer's discovery sample. It is
             # kept after the writer's departure: its last samples may still be in a reader.
-            handle = native.SampleInfo._make(sample.sample_info).instance_handle
+            handle = sample.sample_info.instance_handle
             before = self._writers.pop(handle, None)
             key = (endpoint.topic, profile_of(endpoint).id)
             if before is not None and before[1] != key:

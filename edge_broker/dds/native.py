@@ -1,5 +1,5 @@
 """The raw calls of Cyclone DDS this house relies on and the Python binding does not offer as
-such: sample bytes in and out without deserialising, write batching, waitsets. Used inside
+such: write batching, waitsets, entities by handle, single samples as bytes. Used inside
 `edge_broker.dds` only; private API of the binding, pinned and contract-tested.
 """
 
@@ -8,13 +8,11 @@ from __future__ import annotations
 import ctypes as ct
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import repeat
-from operator import length_hint
 from typing import NamedTuple, cast
 
-from cyclonedds import _clayer, internal
+from cyclonedds import _clayer
 from cyclonedds.internal import load_cyclonedds
 
 from gateway.errors import DdsError
@@ -27,8 +25,6 @@ STATUS_DATA_AVAILABLE = 1 << 8
 INSTANCE_ALIVE = 16
 INSTANCE_DISPOSED = 32
 INSTANCE_NO_WRITERS = 64
-
-_ANY_STATE = 0x7F
 
 
 class SampleInfo(NamedTuple):
@@ -46,69 +42,6 @@ class SampleInfo(NamedTuple):
     sample_rank: int
     generation_rank: int
     absolute_generation_rank: int
-
-
-def _fields_only(_cls: type, *fields: int) -> tuple[int, ...]:
-    """Stands in for making a SampleInfo object: the binding makes one for every sample, which
-    costs more than all the rest of a take."""
-    return fields
-
-
-internal.SampleInfo.__new__ = _fields_only  # type: ignore[method-assign,assignment]
-
-_STATE, _VALID, _TIMESTAMP, _INSTANCE, _HANDLE = 2, 3, 4, 5, 6
-_REBIRTHS = (7, 8)
-"""Places in SampleInfo."""
-
-
-class Taken:
-    """Samples of one take, column by column."""
-
-    __slots__ = ("_columns", "samples")
-
-    def __init__(self, taken: list[tuple[bytes, tuple[int, ...]]]) -> None:
-        self.samples: tuple[bytes, ...]
-        self.samples, infos = zip(*taken, strict=True)
-        self._columns: list[tuple[int, ...]] = list(zip(*infos, strict=True))
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether every sample is a write to an instance that lives and never died."""
-        columns = self._columns
-        return (
-            self.is_alive
-            and all(columns[_VALID])
-            and not any(columns[_REBIRTHS[0]])
-            and not any(columns[_REBIRTHS[1]])
-        )
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether every instance is alive."""
-        return self._columns[_STATE].count(INSTANCE_ALIVE) == len(self.samples)
-
-    @property
-    def is_of_one_instance(self) -> bool:
-        instances = self._columns[_INSTANCE]
-        return instances.count(instances[0]) == len(self.samples)
-
-    def handles(self) -> set[int]:
-        """The writers, as publication handles."""
-        return set(self._columns[_HANDLE])
-
-    def timestamps(self) -> tuple[int, ...]:
-        return self._columns[_TIMESTAMP]
-
-    def instances(self) -> tuple[int, ...]:
-        return self._columns[_INSTANCE]
-
-    def entries(self) -> list[tuple[bytes, SampleInfo]]:
-        """Sample by sample."""
-        infos = map(SampleInfo._make, zip(*self._columns, strict=True))
-        return list(zip(self.samples, infos, strict=True))
 
 
 write_ts = _clayer.ddspy_write_ts
@@ -317,15 +250,6 @@ _process_vm_readv.argtypes = [
 ]
 
 
-def take(reader: int, most: int) -> Taken | None:
-    """Up to `most` samples of a reader, oldest first within an instance; None when there is none
-    or the reader is gone."""
-    taken = _clayer.ddspy_take(reader, _ANY_STATE, most)
-    if isinstance(taken, int) or not taken:
-        return None
-    return Taken(taken)
-
-
 def key_sample(topic: int, sample: bytes) -> bytes:
     """The key-only sample that disposes or unregisters the instance of a whole one."""
     key: bytes = key_of(topic, sample) or b""  # None where the type has no key
@@ -374,52 +298,3 @@ class WaitBuffer:
         for reader in ready:
             _take_status(reader, ct.byref(self._status), STATUS_DATA_AVAILABLE)
         return ready
-
-
-_WRITES = (write_ts, dispose_ts, writedispose_ts, unregister_ts)
-"""By sample kind as the wire numbers them."""
-
-
-def write_samples(
-    writer: int,
-    samples: Sequence[bytes | memoryview],
-    timestamps: Sequence[int],
-    kinds: bytes,
-    on_rejected: Callable[[int], None],
-) -> int:
-    """Writes samples in order and sends them off; returns how many were dealt with. Fewer than
-    all: the writer is full, go on later from there. A sample DDS rejects is reported with its
-    code and passed over."""
-    count = len(samples)
-    done = 0
-    while done < count:
-        done, code = _write_run(writer, samples, timestamps, kinds, done)
-        if code in (RETCODE_OK, RETCODE_TIMEOUT):
-            break
-        on_rejected(code)
-        done += 1
-    flush(writer)
-    return done
-
-
-def _write_run(
-    writer: int,
-    samples: Sequence[bytes | memoryview],
-    timestamps: Sequence[int],
-    kinds: bytes,
-    start: int,
-) -> tuple[int, int]:
-    """Writes until the first failure; returns the index of the sample that failed, or how many
-    there are, and the code. Without kinds no bytecode runs between two samples."""
-    left = iter(samples[start:] if start else samples)
-    times = timestamps[start:] if start else timestamps
-    if kinds:
-        run = (
-            _WRITES[kind](writer, sample, time)
-            for kind, sample, time in zip(kinds[start:], left, times, strict=False)
-        )
-        code = next(filter(None, run), RETCODE_OK)
-    else:
-        codes = map(write_ts, repeat(writer), left, times)
-        code = next(filter(None, codes), RETCODE_OK)
-    return len(samples) - length_hint(left) - (code != RETCODE_OK), code

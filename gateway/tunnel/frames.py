@@ -6,7 +6,6 @@ the other messages say stays out.
 from __future__ import annotations
 
 import struct
-import sys
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from gateway.errors import FrameError, FrameVersionError
+from gateway.tunnel.columns import UNREGISTER, Packed, divide, pick, unpack_sizes, unpack_times
 from gateway.tunnel.tunnel_pb2 import Envelope as Envelope
 from gateway.tunnel.tunnel_pb2 import StreamId
 
@@ -22,20 +22,13 @@ PROTOCOL_VERSION = 1
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 MAX_BATCH_SAMPLES = 1 << 20
 
-WRITE, DISPOSE, WRITE_DISPOSE, UNREGISTER = range(4)
-"""Kinds of samples, one byte each in the column `kinds`."""
-
 MAX_BUNDLE_BYTES = 512 * 1024
 MAX_MEMBER_BYTES = 256 * 1024
 """Frames up to this size share one message with others that wait, up to MAX_BUNDLE_BYTES."""
 
 _HEADER = struct.Struct("<BBHI")
 HEADER_BYTES = _HEADER.size
-_COPIED_BYTES = 1024
 _MAX_NUMBER = (1 << 63) - 1
-_IS_BIG_ENDIAN = sys.byteorder == "big"
-_UINT32 = "I"
-assert array(_UINT32).itemsize == 4
 
 
 class Peer(NamedTuple):
@@ -89,24 +82,30 @@ class Batch:
     def last(self) -> int:
         return self.first + self.count - 1
 
-    def samples(self, skip: int = 0) -> Sequence[bytes | memoryview]:
-        """Each sample after the first `skip`: small ones copied, which is cheaper than a view."""
-        payload = self.payload
-        if self.sizes is None:
-            size = self.uniform_size
-            if size == 0:
-                return [payload] * (self.count - skip)
-            if size <= _COPIED_BYTES:
-                count = self.count - skip
-                return struct.unpack_from(f"{size}s" * count, payload, skip * size)
-            return [payload[at : at + size] for at in range(skip * size, len(payload), size)]
-        views = []
-        at = sum(self.sizes[:skip])
-        for size in self.sizes[skip:] if skip else self.sizes:
-            end = at + size
-            views.append(payload[at:end])
-            at = end
-        return views
+    def samples(self) -> Sequence[bytes | memoryview]:
+        return divide(self.payload, self.sizes, self.uniform_size, self.count)
+
+    def size_of(self, start: int, end: int) -> int:
+        """Bytes of the samples start … end-1."""
+        if end - start == self.count:
+            return len(self.payload)
+        return (
+            (end - start) * self.uniform_size if self.sizes is None else sum(self.sizes[start:end])
+        )
+
+    def only(self, places: Sequence[int]) -> Batch:
+        """These samples of it; their numbers are not told."""
+        kept = pick(self.timestamps, self.samples(), self.kinds, places)
+        return Batch(
+            self.stream,
+            self.first,
+            kept.count,
+            kept.times(),
+            unpack_sizes(kept.sizes) if kept.sizes else None,
+            kept.uniform_size,
+            kept.kinds,
+            memoryview(kept.payload),
+        )
 
 
 class Frame(NamedTuple):
@@ -237,35 +236,24 @@ def unbundle(message: bytes) -> list[bytes]:
 
 
 def encode_batch(
-    stream: StreamKey,
-    to: Sequence[str],
-    first: int,
-    timestamps: Sequence[int],
-    samples: Sequence[bytes | memoryview],
-    kinds: bytes = b"",
-    sizes: list[int] | None = None,
-    sent_ns: int = 0,
+    stream: StreamKey, to: Sequence[str], first: int, packed: Packed, sent_ns: int = 0
 ) -> bytes:
-    """`kinds` may be left out when every sample is a WRITE, `sizes` when the caller has not
-    computed them. The caller keeps the whole below MAX_FRAME_BYTES."""
-    count = len(samples)
+    """The caller keeps the whole below MAX_FRAME_BYTES."""
     envelope = Envelope(to=to)
     batch = envelope.batch
     write_stream(batch.stream, stream)
     batch.first = first
-    batch.count = count
-    batch.timestamps = _pack(array("q", timestamps))
-    if sizes is None:
-        sizes = list(map(len, samples))
-    if sizes.count(sizes[0]) == count:
-        batch.uniform_size = sizes[0]
+    batch.count = packed.count
+    batch.timestamps = packed.timestamps
+    if packed.sizes:
+        batch.sizes = packed.sizes
     else:
-        batch.sizes = _pack(array(_UINT32, sizes))
-    if any(kinds):
-        batch.kinds = kinds
+        batch.uniform_size = packed.uniform_size
+    if packed.kinds:
+        batch.kinds = packed.kinds
     if sent_ns:
         batch.sent_ns = sent_ns
-    return encode(envelope, samples)
+    return encode(envelope, (packed.payload,))
 
 
 def decode_batch(frame: bytes) -> Batch:
@@ -290,7 +278,7 @@ def read_batch(envelope: Envelope, payload: memoryview) -> Batch:
     if packed_sizes:
         if len(packed_sizes) != 4 * count:
             raise FrameError(f"batch dropped: {len(packed_sizes)} bytes of sizes, {count} samples")
-        sizes = _unpack(_UINT32, packed_sizes)
+        sizes = unpack_sizes(packed_sizes)
         total = sum(sizes)
     else:
         total = batch.uniform_size * count
@@ -303,7 +291,7 @@ def read_batch(envelope: Envelope, payload: memoryview) -> Batch:
         read_stream(batch.stream),
         first,
         count,
-        _unpack("q", packed_times),
+        unpack_times(packed_times),
         sizes,
         batch.uniform_size,
         kinds,
@@ -325,19 +313,6 @@ def _read_trace(envelope: Envelope) -> BatchTrace:
         trace.router_in_ns,
         trace.router_out_ns,
     )
-
-
-def _pack(column: array[int]) -> bytes:
-    if _IS_BIG_ENDIAN:
-        column.byteswap()
-    return column.tobytes()
-
-
-def _unpack(typecode: str, packed: bytes) -> array[int]:
-    column: array[int] = array(typecode, packed)
-    if _IS_BIG_ENDIAN:
-        column.byteswap()
-    return column
 
 
 def write_stream(message: StreamId, stream: StreamKey) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from gateway.errors import LinkError
 from gateway.tunnel import messages
+from gateway.tunnel.columns import pack
 from gateway.tunnel.conversation import Conversation
 from gateway.tunnel.frames import Envelope, Peer, StreamKey, encode, encode_batch, write_stream
 from gateway.tunnel.grpc_link import dial
@@ -59,7 +60,7 @@ def attacks(
     yield messages.open_stream(victim, own, topic, profile, 1, True)
     yield messages.open_stream(victim, own, topic, profile, 1 << 62, True, 7)
     for first in (1, 2, 1, 5, 3, 1 << 40):
-        yield encode_batch(own, (to,), first, [1, 2, 3], [b"x", b"y", b"z"])
+        yield encode_batch(own, (to,), first, pack([1, 2, 3], [b"x", b"y", b"z"]))
     yield messages.close((to,), own, 1 << 50)
     yield messages.ping(1, 2, (to,))
     for number in range(streams + 10):
@@ -75,7 +76,7 @@ def attacks(
         yield messages.subscribe(to, ME, victim.incarnation, topic, f"{number:016x}")
         yield messages.subscribe(to, ME, victim.incarnation, f"none/{number}", profile)
         yield messages.unsubscribe(to, ME, f"none/{number}", profile)
-        yield encode_batch(StreamKey(*ME, number), (to,), 1, [1], [b"x"])
+        yield encode_batch(StreamKey(*ME, number), (to,), 1, pack([1], [b"x"]))
     # A subscriber that takes everything and acknowledges nothing, and says so often.
     for _ in range(50):
         yield messages.subscribe(to, ME, victim.incarnation, topic, profile)

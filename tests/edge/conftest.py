@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from cyclonedds.domain import DomainParticipant
 
-from edge_broker.dds import native
+from edge_broker.dds import bulk, bulk_in_python, native, samples
 from tests.edge.parts import FAR, NEAR, Machine
 
 
@@ -22,6 +22,14 @@ def machines() -> Iterator[tuple[DomainParticipant, DomainParticipant]]:
     yield near.participant, far.participant
     far.close()
     near.close()
+
+
+@pytest.fixture(params=["compiled", "in python"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything twice: a broker takes what was compiled, or what needs no compiler."""
+    chosen = bulk if request.param == "compiled" else bulk_in_python
+    monkeypatch.setattr(samples, "_take", chosen.take)
+    monkeypatch.setattr(samples, "_write", chosen.write)
 
 
 @pytest.fixture

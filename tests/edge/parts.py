@@ -9,7 +9,7 @@ sample types, and waiting for a condition.
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,9 @@ from cyclonedds.pub import DataWriter
 from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 
-from edge_broker.dds import native
+from edge_broker.dds import native, samples
+from gateway.tunnel.columns import pack
+from gateway.tunnel.frames import Batch, StreamKey, decode_batch, encode_batch
 
 NEAR, FAR = 61, 62
 PATIENCE_S = 10.0
@@ -88,8 +90,21 @@ class Pair:
 
 
 def take(reader: int, most: int = 100_000) -> list[tuple[bytes, native.SampleInfo]]:
-    taken = native.take(reader, most)
-    return [] if taken is None else taken.entries()
+    taken = samples.take(reader, most) or []
+    return taken if isinstance(taken, list) else taken.entries()
+
+
+def never(code: int) -> None:
+    raise AssertionError(f"DDS rejects a sample (code {code})")
+
+
+def batch_of(data: Sequence[bytes], times: Sequence[int], kinds: bytes = b"") -> Batch:
+    """As it comes out of the tunnel."""
+    return decode_batch(encode_batch(StreamKey("a", 1, 1), (), 1, pack(times, data, kinds)))
+
+
+def write(writer: int, data: bytes, time: int, kind: int = 0) -> None:
+    assert samples.write(writer, batch_of([data], [time], bytes([kind])), 0, never) == 1
 
 
 def gather(reader: int, count: int) -> list[tuple[bytes, native.SampleInfo]]:

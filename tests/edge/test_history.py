@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge_broker.history import HistoryCache
-from edge_broker.lifecycle import DISPOSE, UNREGISTER, WRITE, WRITE_DISPOSE, Columns
+from edge_broker.lifecycle import Columns
 from edge_broker.source import ReplaySource
 from gateway.model import DurabilityService, History, HistoryKind
+from gateway.tunnel.columns import DISPOSE, UNREGISTER, WRITE, WRITE_DISPOSE
 
 PLENTY = 1 << 30
 
@@ -135,9 +136,8 @@ def test_a_replay_hands_out_everything_once(most: int) -> None:
     got: list[tuple[int, int]] = []
     has_more = True
     while has_more:
-        part, has_more = source.take(most)
-        kinds = part.kinds or bytes(len(part.samples))
-        got += zip(part.timestamps, kinds, strict=True)
+        part, _, has_more = source.take(most)
+        got += zip(part.times(), part.kinds or bytes(part.count), strict=True)
     assert got == [(0, WRITE), (1, WRITE), (2, WRITE_DISPOSE), (3, WRITE)]
     assert source.is_exhausted
-    assert source.take(most)[0].samples == []
+    assert source.take(most).packed.count == 0

@@ -4,9 +4,9 @@ of a DDS reader cache, and against the real one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import count
 
 import pytest
 from hypothesis import example, given, settings
@@ -14,16 +14,12 @@ from hypothesis import strategies as st
 
 from edge_broker.lifecycle import (
     ALIVE,
-    DISPOSE,
     DISPOSED,
     NO_WRITERS,
-    UNREGISTER,
-    WRITE,
-    WRITE_DISPOSE,
     Columns,
     Translator,
-    split,
 )
+from gateway.tunnel.columns import DISPOSE, UNREGISTER, WRITE, WRITE_DISPOSE
 
 
 @dataclass(frozen=True)
@@ -307,32 +303,3 @@ def test_memory_of_the_dead_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         under_test.translate([(b"a/1", Info(ALIVE, 2, -handle - 1, disposed_generation_count=1))])
     assert len(under_test._dead) <= 10
     assert len(under_test._generations) <= 10
-
-
-sizes = st.lists(st.integers(0, 50), max_size=60)
-
-
-@given(sizes, st.integers(1, 20), st.integers(1, 200))
-def test_split_covers_everything_within_bounds(
-    sizes: list[int], most_samples: int, most_bytes: int
-) -> None:
-    ranges = split(sizes, most_samples, most_bytes)
-    assert [index for start, end in ranges for index in range(start, end)] == list(
-        range(len(sizes))
-    )
-    for start, end in ranges:
-        assert 0 < end - start <= most_samples
-        assert sum(sizes[start:end]) <= most_bytes or end - start == 1
-    # No two neighbours would have fitted into one.
-    for (start, _), (_, end) in _neighbours(ranges):
-        first_of_next = next(s for s, e in ranges if e == end)
-        assert (
-            first_of_next - start + 1 > most_samples
-            or sum(sizes[start : first_of_next + 1]) > most_bytes
-        )
-
-
-def _neighbours(
-    ranges: list[tuple[int, int]],
-) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    return pairwise(ranges)

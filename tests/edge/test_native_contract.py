@@ -23,11 +23,22 @@ from cyclonedds.pub import DataWriter
 from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 
-from edge_broker.dds import native, watermark
-from edge_broker.lifecycle import DISPOSE, UNREGISTER, WRITE, WRITE_DISPOSE
-from tests.edge.parts import RELIABLE, Keyed, Pair, Plain, gather, take, until
+from edge_broker.dds import native, samples, watermark
+from gateway.tunnel.columns import DISPOSE, UNREGISTER, WRITE, WRITE_DISPOSE
+from tests.edge.parts import (
+    RELIABLE,
+    Keyed,
+    Pair,
+    Plain,
+    batch_of,
+    gather,
+    never,
+    take,
+    until,
+    write,
+)
 
-pytestmark = pytest.mark.dds
+pytestmark = [pytest.mark.dds, pytest.mark.usefixtures("loops")]
 
 ALIVE, DISPOSED, NO_WRITERS = (
     native.INSTANCE_ALIVE,
@@ -35,10 +46,6 @@ ALIVE, DISPOSED, NO_WRITERS = (
     native.INSTANCE_NO_WRITERS,
 )
 KEPT_ALL = (RELIABLE, Policy.History.KeepAll, Policy.WriterDataLifecycle(autodispose=False))
-
-
-def never(code: int) -> None:
-    raise AssertionError(f"DDS rejects a sample (code {code})")
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 5, 1000, 70_000, 3_000_000])
@@ -52,7 +59,7 @@ def test_bytes_and_times_pass_unchanged(
     assert [info.source_timestamp for _, info in taken] == [1234]
     assert taken[0][1].valid_data
     data = taken[0][0]
-    assert native.write_samples(second.writer._ref, [data], [1234], b"", never) == 1
+    write(second.writer._ref, data, 1234)
     again = gather(second.reader._ref, 1)
     assert [(data, info.source_timestamp) for data, info in again] == [(data, 1234)]
     assert Plain.deserialize(again[0][0]) == sample
@@ -65,13 +72,13 @@ def test_order_within_an_instance_and_most(near: DomainParticipant, far: DomainP
     pair.settle()
     taken = [*take(pair.reader._ref, 30), *take(pair.reader._ref)]
     assert len(taken) == 100
-    assert native.take(pair.reader._ref, 30) is None
+    assert samples.take(pair.reader._ref, 30) is None
     # In the order of arrival, whatever the source times say.
     assert [Plain.deserialize(data).index for data, _ in taken] == list(range(100))
 
 
 def test_a_reader_that_is_gone_has_nothing() -> None:
-    assert native.take(123456, 10) is None
+    assert samples.take(123456, 10) is None
 
 
 def test_publication_handle_is_the_instance_handle_of_discovery(
@@ -82,7 +89,7 @@ def test_publication_handle_is_the_instance_handle_of_discovery(
     second: DataWriter[Any] = DataWriter(far, pair.topic, qos=CycloneQos(*KEPT_ALL))
     until(lambda: len(pair.reader.get_matched_publications()) == 2)
     handles = {
-        sample.key: native.SampleInfo._make(sample.sample_info).instance_handle
+        sample.key: sample.sample_info.instance_handle
         for sample in publications.take(N=1000)
         if sample.topic_name == pair.name
     }
@@ -141,8 +148,8 @@ def test_full_writer_says_so_at_once_and_has_not_written(
     near: DomainParticipant, far: DomainParticipant
 ) -> None:
     pair = full_pair(near, far)
-    data = [memoryview(Plain(index, bytes(60_000)).serialize()) for index in range(40)]
-    times = list(range(1, len(data) + 1))
+    data = [Plain(index, bytes(60_000)).serialize() for index in range(40)]
+    batch = batch_of(data, range(1, len(data) + 1))
     done, refusals, got = 0, 0, list[int]()
 
     def has_all() -> bool:
@@ -152,7 +159,7 @@ def test_full_writer_says_so_at_once_and_has_not_written(
         return len(got) >= len(data)
 
     while done < len(data):
-        done += native.write_samples(pair.writer._ref, data[done:], times[done:], b"", never)
+        done = samples.write(pair.writer._ref, batch, done, never)
         if done < len(data):
             refusals += 1
             has_all()
@@ -210,7 +217,7 @@ def test_a_full_reader_stops_its_whole_domain(
     full, other = full_pair(near, far), Pair(near, far, Plain)
     fill(full)
     sample = Plain(0, []).serialize()
-    assert native.write_samples(other.writer._ref, [sample], [1], b"", never) == 1
+    write(other.writer._ref, sample, 1)
     time.sleep(0.3)
     assert take(other.reader._ref) == []
     got: list[int] = []
@@ -247,15 +254,14 @@ def test_malformed_samples_are_rejected_and_passed_over(
 ) -> None:
     """The code is negative, not TIMEOUT; the process lives; what follows arrives."""
     pair = Pair(near, far, Keyed)
-    good = memoryview(Keyed(1, 2, [3, 4, 5, 6]).serialize())
+    good = Keyed(1, 2, [3, 4, 5, 6]).serialize()
     bad = [b"", b"\x00", b"\x00\x01\x00", b"\x00\x01\x00\x00", b"\x00\x01\x00\x00\x01\x00"]
     codes: list[int] = []
-    samples = [memoryview(each) for each in bad] + [good]
-    times = list(range(1, len(samples) + 1))
-    assert native.write_samples(pair.writer._ref, samples, times, b"", codes.append) == len(samples)
+    batch = batch_of([*bad, good], range(len(bad) + 1))
+    assert samples.write(pair.writer._ref, batch, 0, codes.append) == batch.count
     assert len(codes) == len(bad)
     assert all(code < 0 and code != native.RETCODE_TIMEOUT for code in codes)
-    assert [data for data, _ in gather(pair.reader._ref, 1)] == [bytes(good)]
+    assert [data for data, _ in gather(pair.reader._ref, 1)] == [good]
 
 
 @dataclass
@@ -339,7 +345,7 @@ def test_every_kind_crosses_with_a_key_sample(
     key = native.key_sample(topic._ref, data)
 
     def replay(kind: int, data: bytes, time: int) -> list[tuple[int, bool, int]]:
-        assert native.write_samples(writer, [data], [time], bytes([kind]), never) == 1
+        write(writer, data, time, kind)
         return [
             (info.instance_state, bool(info.valid_data), info.source_timestamp)
             for _, info in gather(second.reader._ref, 1)

@@ -17,11 +17,11 @@ from cyclonedds.topic import Topic
 from edge_broker.dds import native
 from edge_broker.dds.domain import Port
 from edge_broker.dds.matched import matched_writers
-from edge_broker.lifecycle import WRITE
 from edge_broker.source import ReaderSource
+from gateway.tunnel.columns import WRITE
 from tests.edge.parts import PATIENCE_S, RELIABLE, Plain, until
 
-pytestmark = pytest.mark.dds
+pytestmark = [pytest.mark.dds, pytest.mark.usefixtures("loops")]
 
 WRITER = CycloneQos(RELIABLE, Policy.History.KeepAll, Policy.WriterDataLifecycle(autodispose=False))
 
@@ -74,10 +74,10 @@ def test_everything_comes_once_and_in_order(
     got: list[int] = []
 
     def has_all() -> bool:
-        columns, has_more = source.take(most)
-        assert not has_more or len(columns.samples) == most
-        numbers = [int.from_bytes(sample[4:8], "little") for sample in columns.samples]
-        assert list(columns.timestamps) == [number + 1 for number in numbers]
+        packed, _, has_more = source.take(most)
+        assert not has_more or packed.count == most
+        numbers = [int.from_bytes(sample[4:8], "little") for sample in packed.samples()]
+        assert list(packed.times()) == [number + 1 for number in numbers]
         got.extend(numbers)
         return len(got) >= len(sizes)
 
@@ -127,10 +127,10 @@ def test_what_writers_that_left_have_written_comes_in_portions(
     kinds = b""
     has_more = True
     while has_more:
-        columns, has_more = source.take(7)
-        assert len(columns.samples) <= 7
-        got += [int.from_bytes(sample[4:8], "little") for sample in columns.samples]
-        kinds += columns.kinds or bytes(len(columns.samples))
+        packed, _, has_more = source.take(7)
+        assert packed.count <= 7
+        got += [int.from_bytes(sample[4:8], "little") for sample in packed.samples()]
+        kinds += packed.kinds or bytes(packed.count)
     source.close()
     assert got[:500] == list(range(500))
     assert set(kinds[:500]) == {WRITE}

@@ -45,7 +45,7 @@ from hypothesis import strategies as st
 from edge_broker.dds import native, types
 from gateway.errors import TypeUnavailable
 from tests.apps import samples
-from tests.edge.parts import RELIABLE, Keyed, gather, until
+from tests.edge.parts import RELIABLE, Keyed, gather, until, write
 
 pytestmark = pytest.mark.dds
 
@@ -205,13 +205,9 @@ def test_a_rebuilt_type_is_the_same_and_carries_samples(lan: Machines, value: An
     # And back: the mirror's writer, and the key DDS finds in the sample by the rebuilt type.
     back: DataReader[Any] = DataReader(lan.far, Topic(lan.far, topic, type_), qos=QOS)
     until(lambda: native.matched_readers(mirror) == 2)
-    assert native.write_samples(mirror, [data], [6], b"", _never) == 1
+    write(mirror, data, 6)
     ((again, info),) = gather(back._ref, 1)
     assert (again, info.source_timestamp) == (data, 6)
-
-
-def _never(code: int) -> None:
-    raise AssertionError(f"DDS rejects a sample (code {code})")
 
 
 def test_the_hash_of_a_type_is_that_of_its_complete_description(lan: Machines) -> None:
@@ -363,6 +359,6 @@ def test_a_keyless_type_without_description_passes_as_bytes(lan: Machines) -> No
     writer = native.create_writer(lan.far._ref, far, _CQos.qos_to_cqos(QOS), topic)
     until(lambda: native.matched_readers(writer) == 1)
     content = b"\x00\x01\x00\x00" + bytes(range(200))
-    assert native.write_samples(writer, [content], [7], b"", _never) == 1
+    write(writer, content, 7)
     ((data, _),) = gather(reader, 1)
     assert data == content

@@ -74,6 +74,10 @@ def test_the_wheel_contains(installed: Path, name: str) -> None:
     assert (installed / name).is_file()
 
 
+def test_the_wheel_contains_the_compiled_loops(installed: Path) -> None:
+    assert list((installed / "edge_broker/dds").glob("bulk.*.so"))
+
+
 def test_the_wheel_contains_no_tests(installed: Path) -> None:
     packages = {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")}
     assert packages == {"gateway", "edge_broker", "routing_broker"}

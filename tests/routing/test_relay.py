@@ -12,6 +12,7 @@ import pytest
 from gateway.errors import LinkError
 from gateway.observe.metrics import BrokerMetrics
 from gateway.tunnel import messages
+from gateway.tunnel.columns import pack
 from gateway.tunnel.frames import Peer, StreamKey, bundle, encode_batch
 from gateway.tunnel.grpc_link import dial
 from routing_broker import relay as relaying
@@ -37,7 +38,7 @@ async def routing(port: int = 0) -> AsyncIterator[Relay]:
 
 def batch(*to: str, first: int = 1, size: int = 64, count: int = 3) -> bytes:
     samples = [bytes([n % 256]) * size for n in range(count)]
-    return encode_batch(StreamKey("a", 1, 1), to, first, range(count), samples)
+    return encode_batch(StreamKey("a", 1, 1), to, first, pack(range(count), samples))
 
 
 def test_frames_reach_their_destinations_untouched() -> None:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from gateway.errors import FrameError, FrameVersionError
 from gateway.tunnel import messages
+from gateway.tunnel.columns import WRITE, pack
 from gateway.tunnel.frames import (
     HEADER_BYTES,
     MAX_FRAME_BYTES,
-    WRITE,
     Batch,
     Peer,
     StreamKey,
@@ -40,7 +40,7 @@ batches = st.lists(
 @given(batches, st.integers(1, 1 << 40), st.lists(st.text("ab~.", min_size=1), max_size=4))
 def test_batch_is_read_back(rows: list[tuple[bytes, int, int]], first: int, to: list[str]) -> None:
     samples, timestamps, kinds = map(list, zip(*rows, strict=True))
-    frame = encode_batch(KEY, to, first, timestamps, samples, bytes(kinds))
+    frame = encode_batch(KEY, to, first, pack(timestamps, samples, bytes(kinds)))
     batch = decode_batch(frame)
     assert list(decode(frame).envelope.to) == to
     assert (batch.stream, batch.first, batch.count) == (KEY, first, len(rows))
@@ -49,24 +49,26 @@ def test_batch_is_read_back(rows: list[tuple[bytes, int, int]], first: int, to: 
     assert list(batch.samples()) == samples
     assert list(batch.kinds or bytes(len(rows))) == kinds
     assert (batch.kinds == b"") == (set(kinds) == {WRITE})
-    assert list(batch.samples(len(rows) // 2)) == samples[len(rows) // 2 :]
+    half = range(len(rows) // 2, len(rows))
+    assert list(batch.only(half).samples()) == samples[half.start :]
+    assert batch.size_of(half.start, len(rows)) == sum(map(len, samples[half.start :]))
 
 
 @pytest.mark.parametrize("size", [0, 1, 64])
 def test_equal_sizes_need_no_column(size: int) -> None:
-    frame = encode_batch(KEY, ["b"], 1, [0] * 100, [b"x" * size] * 100)
+    frame = encode_batch(KEY, ["b"], 1, pack([0] * 100, [b"x" * size] * 100))
     batch = decode_batch(frame)
     assert batch.sizes is None
     assert [len(each) for each in batch.samples()] == [size] * 100
-    assert [len(each) for each in batch.samples(99)] == [size]
+    assert batch.size_of(98, 100) == 2 * size
 
 
 def test_readdressed_frame_differs_only_in_its_destination() -> None:
-    frame = encode_batch(KEY, ["b", "c"], 5, [1, 2], [b"x", b"yy"])
+    frame = encode_batch(KEY, ["b", "c"], 5, pack([1, 2], [b"x", b"yy"]))
     again = readdress(frame, ["c"])
-    assert again == encode_batch(KEY, ["c"], 5, [1, 2], [b"x", b"yy"])
+    assert again == encode_batch(KEY, ["c"], 5, pack([1, 2], [b"x", b"yy"]))
     timed = readdress(frame, ["c"], 77)
-    assert timed == encode_batch(KEY, ["c"], 5, [1, 2], [b"x", b"yy"], sent_ns=77)
+    assert timed == encode_batch(KEY, ["c"], 5, pack([1, 2], [b"x", b"yy"]), sent_ns=77)
     assert readdress(timed, ["c"]) == again
 
 
@@ -102,7 +104,7 @@ def test_message_is_read_back(frame: bytes, message: messages.Message) -> None:
 
 
 def test_batch_is_a_message_too() -> None:
-    batch = messages.decode_message(encode_batch(KEY, ["b"], 1, [5], [b"x"]))
+    batch = messages.decode_message(encode_batch(KEY, ["b"], 1, pack([5], [b"x"])))
     assert isinstance(batch, Batch)
     assert list(batch.samples()) == [b"x"]
 
@@ -153,7 +155,7 @@ def test_another_protocol_version_is_told_apart() -> None:
     ],
 )
 def test_spoilt_batch_is_refused(spoil: object, reason: str) -> None:
-    frame = encode_batch(KEY, ["b"], 1, [1, 2, 3], [b"xxxx"] * 3)
+    frame = encode_batch(KEY, ["b"], 1, pack([1, 2, 3], [b"xxxx"] * 3))
     with pytest.raises(FrameError, match=reason):
         decode_batch(spoil(frame))  # type: ignore[operator]
 
@@ -175,7 +177,7 @@ def test_spoilt_batch_is_refused(spoil: object, reason: str) -> None:
     ],
 )
 def test_contradicting_columns_are_refused(field: str, value: object, reason: str) -> None:
-    envelope, payload, _ = decode(encode_batch(KEY, ["b"], 1, [1, 2, 3], [b"xxxx"] * 3))
+    envelope, payload, _ = decode(encode_batch(KEY, ["b"], 1, pack([1, 2, 3], [b"xxxx"] * 3)))
     setattr(envelope.batch, field, value)
     with pytest.raises(FrameError, match=reason):
         decode_batch(encode(envelope, (payload,)))
@@ -202,7 +204,7 @@ def test_flipped_bytes_raise_frame_error_only(
     rows: list[tuple[bytes, int, int]], data: st.DataObject
 ) -> None:
     samples, timestamps, kinds = map(list, zip(*rows, strict=True))
-    frame = bytearray(encode_batch(KEY, ["b"], 1, timestamps, samples, bytes(kinds)))
+    frame = bytearray(encode_batch(KEY, ["b"], 1, pack(timestamps, samples, bytes(kinds))))
     for _ in range(data.draw(st.integers(1, 4))):
         frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
     try:
@@ -215,6 +217,6 @@ def test_flipped_bytes_raise_frame_error_only(
 
 
 def test_header_says_where_the_envelope_ends() -> None:
-    frame = encode_batch(KEY, ["b"], 1, [1], [b"payload"])
+    frame = encode_batch(KEY, ["b"], 1, pack([1], [b"payload"]))
     length = int.from_bytes(frame[4:8], "little")
     assert frame[HEADER_BYTES + length :] == b"payload"

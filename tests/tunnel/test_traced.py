@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import FrameError
+from gateway.tunnel.columns import pack
 from gateway.tunnel.frames import (
     BatchTrace,
     StreamKey,
@@ -28,7 +29,7 @@ TIMES = st.integers(min_value=1, max_value=(1 << 63) - 1)
 
 def batch_of(count: int = 3, size: int = 5) -> bytes:
     samples = [bytes([n]) * size for n in range(count)]
-    return encode_batch(KEY, ("e-b", "e-c"), 11, list(range(count)), samples, sent_ns=9)
+    return encode_batch(KEY, ("e-b", "e-c"), 11, pack(range(count), samples), sent_ns=9)
 
 
 @given(TIMES, TIMES, st.integers(1, 5), st.integers(0, 300))

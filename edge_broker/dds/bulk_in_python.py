@@ -1,0 +1,102 @@
+"""What bulk.c does, where it was not compiled: the same two functions on top of the calls the
+binding has for one sample. Called by samples.py only.
+"""
+
+from __future__ import annotations
+
+from array import array
+from itertools import repeat
+from operator import le, length_hint
+
+from cyclonedds import _clayer, internal
+
+from edge_broker.dds import native
+from gateway.tunnel.columns import divide, pack
+
+
+def _fields_only(_cls: type, *fields: int) -> tuple[int, ...]:
+    """Stands in for making an object of the binding for every sample, which costs more than all
+    the rest of a take."""
+    return tuple.__new__(native.SampleInfo, fields)
+
+
+internal.SampleInfo.__new__ = _fields_only  # type: ignore[method-assign,assignment]
+
+_STATE, _VALID, _TIMESTAMP, _INSTANCE, _WRITER, _DISPOSED, _NO_WRITERS = range(2, 9)
+"""Places in SampleInfo."""
+_ALIVE = 16
+
+_WRITES = (native.write_ts, native.dispose_ts, native.writedispose_ts, native.unregister_ts)
+"""By sample kind as the wire numbers them."""
+
+
+def take(
+    reader: int, most: int, mask: int
+) -> (
+    tuple[int, bytes, bytes, int, bytes, bytes, bytes | int]
+    | list[tuple[bytes, tuple[int, ...]]]
+    | None
+):
+    entries: list[tuple[bytes, tuple[int, ...]]] | int = _clayer.ddspy_take(reader, mask, most)
+    if isinstance(entries, int) or not entries:
+        return None
+    samples, infos = zip(*entries, strict=True)
+    columns = list(zip(*infos, strict=True))
+    if not _is_plain(columns):
+        return entries
+    packed = pack(columns[_TIMESTAMP], samples)
+    writers = columns[_WRITER]
+    is_of_one = writers.count(writers[0]) == len(writers)
+    return (
+        packed.count,
+        packed.timestamps,
+        packed.sizes,
+        len(samples[0]),
+        bytes(packed.payload),
+        array("Q", columns[_INSTANCE]).tobytes(),
+        writers[0] if is_of_one else array("Q", writers).tobytes(),
+    )
+
+
+def _is_plain(columns: list[tuple[int, ...]]) -> bool:
+    states, times, instances = columns[_STATE], columns[_TIMESTAMP], columns[_INSTANCE]
+    if (
+        states.count(_ALIVE) < len(states)
+        or not all(columns[_VALID])
+        or any(columns[_DISPOSED])
+        or any(columns[_NO_WRITERS])
+    ):
+        return False
+    # DDS hands out instance by instance; one writer's own order is that of its clock.
+    return (
+        len(set(columns[_WRITER])) > 1
+        or instances.count(instances[0]) == len(instances)
+        or all(map(le, times, times[1:]))
+    )
+
+
+def write(
+    writer: int,
+    payload: memoryview,
+    sizes: array[int] | None,
+    uniform_size: int,
+    timestamps: array[int],
+    kinds: bytes,
+    start: int,
+) -> tuple[int, int]:
+    """Without kinds no bytecode runs between two samples."""
+    samples = divide(payload, sizes, uniform_size, len(timestamps))[start:]
+    times = timestamps[start:]
+    left = iter(samples)
+    if kinds:
+        run = (
+            _WRITES[kind](writer, sample, time)
+            for kind, sample, time in zip(kinds[start:], left, times, strict=False)
+        )
+        code = next(filter(None, run), native.RETCODE_OK)
+    else:
+        codes = map(native.write_ts, repeat(writer), left, times)
+        code = next(filter(None, codes), native.RETCODE_OK)
+    native.flush(writer)
+    done = len(samples) - length_hint(left) - (code != native.RETCODE_OK)
+    return start + done, code
