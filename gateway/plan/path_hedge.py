@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.plan.path_outlook import Outlook
+from gateway.plan.path_outlook import Outlook, along
 
 UNCONFIRMED_MOST = 0.15
 """A copy that would have to be sent for more batches than this can as well be sent at once."""
@@ -65,7 +65,8 @@ def plan_hedge(
 def _risk(
     first: Outlook, other: Outlook, budgets_s: tuple[float, ...], after_s: float, now_s: float
 ) -> float:
-    too_late = [other.quality.miss_probability(each - after_s, now_s) for each in budgets_s]
+    left_s = tuple([each - after_s for each in budgets_s])
+    too_late = along(other.quality.miss_probability, left_s, now_s)
     if too_late[len(too_late) // 2] > 0.5:
         return 1.0
     return max(

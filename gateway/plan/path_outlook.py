@@ -4,7 +4,7 @@ though another would not have. Pure; called by path_choice.py and path_hedge.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from operator import mul
@@ -49,16 +49,28 @@ def budgets_of(budget_s: float, clock_error_s: float) -> tuple[float, ...]:
     return tuple(budget_s + step * clock_error_s for step in _ERROR_STEPS)
 
 
+def along(
+    probability: Callable[[float, float], float], budgets_s: tuple[float, ...], now_s: float
+) -> tuple[float, ...]:
+    """For each of the budgets, which ascend. Mostly the clock error is too small to matter: where
+    both ends say the same so does what lies between."""
+    first = probability(budgets_s[0], now_s)
+    last = probability(budgets_s[-1], now_s)
+    if first == last:
+        return (first,) * len(budgets_s)
+    return (first, *[probability(each, now_s) for each in budgets_s[1:-1]], last)
+
+
 def look(
     quality: PathQuality, budgets_s: tuple[float, ...], now_s: float, outstanding_s: float
 ) -> Outlook:
     is_stalled = outstanding_s > quality.overdue_s
-    rescue = tuple([quality.rescue_probability(each, now_s) for each in budgets_s])
+    rescue = along(quality.rescue_probability, budgets_s, now_s)
     certainly = (1.0,) * len(budgets_s)
     if outstanding_s > quality.overdue_s + BRIDGED_S:
         usually_late = certainly
     else:
-        usually_late = tuple([quality.miss_probability(each, now_s) for each in budgets_s])
+        usually_late = along(quality.miss_probability, budgets_s, now_s)
     late = certainly if is_stalled else usually_late
     return Outlook(quality, usually_late, late, rescue, is_stalled)
 
