@@ -1,5 +1,5 @@
 /* The inner loops of the edge: many samples of Cyclone DDS taken or written in one call, as the
-   columns they travel in. Called by samples.py only, which does the same in Python where this was
+   columns they travel in, and waiting for them. Called by samples.py only, which does the same in Python where this was
    not compiled. Functions of DDS come in as addresses: nothing of it is needed to compile. */
 
 #define PY_SSIZE_T_CLEAN
@@ -40,6 +40,8 @@ static struct {
     bool (*untyped_to_sample)(const void *type, const void *data, void *sample, void **, void *);
     void (*release)(void *);
     int32_t (*flush)(int32_t writer);
+    int32_t (*wait)(int32_t waitset, intptr_t *found, size_t most, int64_t timeout);
+    int32_t (*take_status)(int32_t entity, uint32_t *status, uint32_t mask);
     write_function write[KINDS];
 } dds;
 
@@ -239,6 +241,48 @@ static PyObject *take(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return result;
 }
 
+/* ------------------------------------------------------------ waiting */
+
+#define MOST_READY 1024
+#define DATA_AVAILABLE (1u << 8)
+
+PyDoc_STRVAR(wait_doc,
+             "wait(waitset, timeout ns) -> list of what was attached and has news; of readers the\n"
+             "news is taken. Blocks without the interpreter lock");
+
+static PyObject *wait_for_data(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    intptr_t found[MOST_READY];
+    (void)self;
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "wait(waitset, timeout ns)");
+        return NULL;
+    }
+    long waitset = PyLong_AsLong(args[0]);
+    long long timeout = PyLong_AsLongLong(args[1]);
+    if (PyErr_Occurred())
+        return NULL;
+    int32_t ready;
+    Py_BEGIN_ALLOW_THREADS
+    ready = dds.wait((int32_t)waitset, found, MOST_READY, timeout);
+    if (ready > MOST_READY)
+        ready = MOST_READY; /* the others are found next time */
+    for (int32_t at = 0; at < ready; at++) {
+        uint32_t status;
+        dds.take_status((int32_t)found[at], &status, DATA_AVAILABLE);
+    }
+    Py_END_ALLOW_THREADS
+    PyObject *list = PyList_New(ready > 0 ? ready : 0);
+    for (int32_t at = 0; list != NULL && at < ready; at++) {
+        PyObject *reader = PyLong_FromSsize_t((Py_ssize_t)found[at]);
+        if (reader == NULL)
+            Py_CLEAR(list);
+        else
+            PyList_SET_ITEM(list, at, reader);
+    }
+    return list;
+}
+
 /* ------------------------------------------------------------ writing */
 
 PyDoc_STRVAR(write_doc,
@@ -336,6 +380,7 @@ static PyObject *bind(PyObject *self, PyObject *addresses)
 
 static PyMethodDef methods[] = {
     {"bind", bind, METH_O, bind_doc},
+    {"wait", (PyCFunction)(void (*)(void))wait_for_data, METH_FASTCALL, wait_doc},
     {"take", (PyCFunction)(void (*)(void))take, METH_FASTCALL, take_doc},
     {"write", (PyCFunction)(void (*)(void))write_columns, METH_FASTCALL, write_doc},
     {NULL, NULL, 0, NULL},

@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Sequence
 
 def bind(addresses: Sequence[int]) -> None: ...
+def wait(waitset: int, timeout_ns: int) -> list[int]: ...
 def take(
     reader: int, most: int, mask: int
 ) -> (

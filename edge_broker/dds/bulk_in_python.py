@@ -4,6 +4,7 @@ binding has for one sample. Called by samples.py only.
 
 from __future__ import annotations
 
+import ctypes as ct
 from array import array
 from itertools import repeat
 from operator import le, length_hint
@@ -28,6 +29,25 @@ _ALIVE = 16
 
 _WRITES = (native.write_ts, native.dispose_ts, native.writedispose_ts, native.unregister_ts)
 """By sample kind as the wire numbers them."""
+
+
+_MOST_READY = 1024
+_waitset_wait = native.function(
+    "dds_waitset_wait", ct.c_int32, ct.c_int32, ct.POINTER(ct.c_ssize_t), ct.c_size_t, ct.c_int64
+)
+_take_status = native.function(
+    "dds_take_status", ct.c_int32, ct.c_int32, ct.POINTER(ct.c_uint32), ct.c_uint32
+)
+
+
+def wait(waitset: int, timeout_ns: int) -> list[int]:
+    found = (ct.c_ssize_t * _MOST_READY)()
+    count = int(_waitset_wait(waitset, found, _MOST_READY, timeout_ns))
+    ready = found[: min(max(count, 0), _MOST_READY)]
+    status = ct.c_uint32()
+    for each in ready:
+        _take_status(each, ct.byref(status), native.STATUS_DATA_AVAILABLE)
+    return ready
 
 
 def take(

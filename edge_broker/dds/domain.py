@@ -24,7 +24,7 @@ from cyclonedds.core import Qos as CycloneQos
 from cyclonedds.domain import Domain, DomainParticipant
 from cyclonedds.qos import _CQos
 
-from edge_broker.dds import native, qos, watermark
+from edge_broker.dds import native, qos, samples, watermark
 from edge_broker.dds.types import TopicType
 from gateway.errors import DdsError
 from gateway.model import Qos
@@ -54,7 +54,6 @@ which reads what many applications write, has room for four times as much (as fa
 grants it)."""
 
 _WAIT_NS = 1_000_000_000
-_MOST_READY = 1024
 
 
 @dataclass(slots=True)
@@ -306,10 +305,9 @@ class _Waiter:
             self._thread.join(timeout=5)
 
     def _run(self) -> None:
-        buffer = native.WaitBuffer(_MOST_READY)
         waitset = self._waitset._ref
         while not self._is_stopping:
-            ready = buffer.wait(waitset, _WAIT_NS)
+            ready = samples.wait(waitset, _WAIT_NS)
             if ready:
                 self._loop.take_turn(self._report, ready)
                 self._gate.acquire()

@@ -62,7 +62,8 @@ the network when the type is not known locally and releases the interpreter lock
 _library = load_cyclonedds()
 
 
-def _function(name: str, result: object, *arguments: object) -> ct._NamedFuncPointer:
+def function(name: str, result: object, *arguments: object) -> ct._NamedFuncPointer:
+    """A call of Cyclone DDS; releases the interpreter lock."""
     function = getattr(_library, name)
     function.restype = result
     function.argtypes = list(arguments)
@@ -79,45 +80,34 @@ class _PublicationMatched(ct.Structure):
     )
 
 
-_set_batch = _function("dds_write_set_batch", None, ct.c_bool)
-flush = _function("dds_write_flush", ct.c_int32, ct.c_int32)
+_set_batch = function("dds_write_set_batch", None, ct.c_bool)
+flush = function("dds_write_flush", ct.c_int32, ct.c_int32)
 """(writer) -> return code: sends what write batching has collected."""
-assert_liveliness = _function("dds_assert_liveliness", ct.c_int32, ct.c_int32)
-delete = _function("dds_delete", ct.c_int32, ct.c_int32)
-wait_for_acks = _function("dds_wait_for_acks", ct.c_int32, ct.c_int32, ct.c_int64)
+assert_liveliness = function("dds_assert_liveliness", ct.c_int32, ct.c_int32)
+delete = function("dds_delete", ct.c_int32, ct.c_int32)
+wait_for_acks = function("dds_wait_for_acks", ct.c_int32, ct.c_int32, ct.c_int64)
 """(writer, timeout ns) -> return code; releases the interpreter lock."""
-_take_status = _function(
-    "dds_take_status", ct.c_int32, ct.c_int32, ct.POINTER(ct.c_uint32), ct.c_uint32
-)
-_set_status_mask = _function("dds_set_status_mask", ct.c_int32, ct.c_int32, ct.c_uint32)
-_publication_matched = _function(
+_set_status_mask = function("dds_set_status_mask", ct.c_int32, ct.c_int32, ct.c_uint32)
+_publication_matched = function(
     "dds_get_publication_matched_status", ct.c_int32, ct.c_int32, ct.POINTER(_PublicationMatched)
 )
-_waitset_attach = _function("dds_waitset_attach", ct.c_int32, ct.c_int32, ct.c_int32, ct.c_ssize_t)
-_waitset_detach = _function("dds_waitset_detach", ct.c_int32, ct.c_int32, ct.c_int32)
-_waitset_wait = _function(
-    "dds_waitset_wait",
-    ct.c_int32,
-    ct.c_int32,
-    ct.POINTER(ct.c_ssize_t),
-    ct.c_size_t,
-    ct.c_int64,
-)
+_waitset_attach = function("dds_waitset_attach", ct.c_int32, ct.c_int32, ct.c_int32, ct.c_ssize_t)
+_waitset_detach = function("dds_waitset_detach", ct.c_int32, ct.c_int32, ct.c_int32)
 
 
-_create_publisher = _function(
+_create_publisher = function(
     "dds_create_publisher", ct.c_int32, ct.c_int32, ct.c_void_p, ct.c_void_p
 )
-_create_subscriber = _function(
+_create_subscriber = function(
     "dds_create_subscriber", ct.c_int32, ct.c_int32, ct.c_void_p, ct.c_void_p
 )
-_create_writer = _function(
+_create_writer = function(
     "dds_create_writer", ct.c_int32, ct.c_int32, ct.c_int32, ct.c_void_p, ct.c_void_p
 )
-_create_reader = _function(
+_create_reader = function(
     "dds_create_reader", ct.c_int32, ct.c_int32, ct.c_int32, ct.c_void_p, ct.c_void_p
 )
-_delete_qos = _function("dds_delete_qos", None, ct.c_void_p)
+_delete_qos = function("dds_delete_qos", None, ct.c_void_p)
 
 
 def create_publisher(participant: int, qos: int, what: str) -> int:
@@ -143,11 +133,11 @@ def _created(handle: int, qos: int, kind: str, what: str) -> int:
     return handle
 
 
-_entity_pin = _function(
+_entity_pin = function(
     "dds_entity_pin", ct.c_int32, ct.c_int32, ct.POINTER(ct.POINTER(ct.c_size_t))
 )
-_entity_unpin = _function("dds_entity_unpin", None, ct.POINTER(ct.c_size_t))
-_get_name = _function("dds_get_name", ct.c_int32, ct.c_int32, ct.c_char_p, ct.c_size_t)
+_entity_unpin = function("dds_entity_unpin", None, ct.POINTER(ct.c_size_t))
+_get_name = function("dds_get_name", ct.c_int32, ct.c_int32, ct.c_char_p, ct.c_size_t)
 
 _REFUSED_IN_NAMES = frozenset("*?[]\"'#$")
 _MOST_NAME_BYTES = 65_536
@@ -281,20 +271,3 @@ def unwatch(waitset: int, entity: int) -> None:
 
 def watch_trigger(waitset: int, condition: int) -> int:
     return int(_waitset_attach(waitset, condition, condition))
-
-
-class WaitBuffer:
-    """Reused memory for the answers of `wait`."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._found = (ct.c_ssize_t * most)()
-        self._status = ct.c_uint32()
-
-    def wait(self, waitset: int, timeout_ns: int) -> list[int]:
-        """Readers with new data, their flags cleared; blocks without the interpreter lock."""
-        count = int(_waitset_wait(waitset, self._found, self._most, timeout_ns))
-        ready = self._found[: min(max(count, 0), self._most)]
-        for reader in ready:
-            _take_status(reader, ct.byref(self._status), STATUS_DATA_AVAILABLE)
-        return ready

@@ -5,6 +5,7 @@ by mirrors; the loops themselves are compiled (bulk.c) or, where there was no co
 from __future__ import annotations
 
 import ctypes as ct
+import os
 from array import array
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -23,6 +24,7 @@ else:
     IS_COMPILED = True
 
 _ANY_STATE = 0x7F
+_FLOW_SAMPLES = 8
 
 _CALLS = (
     "dds_take_with_collector",
@@ -32,6 +34,8 @@ _CALLS = (
     "ddsi_serdata_untyped_to_sample",
     "dds_free",
     "dds_write_flush",
+    "dds_waitset_wait",
+    "dds_take_status",
     "dds_write_ts",
     "dds_dispose_ts",
     "dds_writedispose_ts",
@@ -43,11 +47,11 @@ _CALLS = (
 if IS_COMPILED:
     _library = load_cyclonedds()
     bulk.bind([ct.cast(getattr(_library, name), ct.c_void_p).value or 0 for name in _CALLS])
-    _take, _write = bulk.take, bulk.write
+    _wait, _take, _write = bulk.wait, bulk.take, bulk.write
 else:
     from edge_broker.dds import bulk_in_python
 
-    _take, _write = bulk_in_python.take, bulk_in_python.write
+    _wait, _take, _write = bulk_in_python.wait, bulk_in_python.take, bulk_in_python.write
 
 
 Entry = tuple[bytes, SampleInfo]
@@ -90,6 +94,12 @@ class Plain(NamedTuple):
 _NEVER_DIED = (0, 0, 0, 0, 0)
 
 
+def wait(waitset: int, timeout_ns: int) -> list[int]:
+    """What was attached and has news; of readers, that there is data, it is taken note of. Blocks
+    without the interpreter lock."""
+    return _wait(waitset, timeout_ns)
+
+
 def take(reader: int, most: int) -> Plain | list[Entry] | None:
     """Up to `most` samples of a reader, oldest first within an instance; None when there is none
     or the reader is gone."""
@@ -121,4 +131,7 @@ def write(writer: int, batch: Batch, start: int, on_rejected: Callable[[int], No
             break
         on_rejected(code)
         start += 1
+    if count < _FLOW_SAMPLES:
+        # Whom this has woken goes first: the reader's thread often waits for this very processor.
+        os.sched_yield()
     return start

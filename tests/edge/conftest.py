@@ -28,6 +28,7 @@ def machines() -> Iterator[tuple[DomainParticipant, DomainParticipant]]:
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything twice: a broker takes what was compiled, or what needs no compiler."""
     chosen = bulk if request.param == "compiled" else bulk_in_python
+    monkeypatch.setattr(samples, "_wait", chosen.wait)
     monkeypatch.setattr(samples, "_take", chosen.take)
     monkeypatch.setattr(samples, "_write", chosen.write)
 

@@ -376,25 +376,24 @@ def test_waitset_reports_readers_with_data_and_a_trigger(
     for pair in (one, other):
         assert native.watch_data(waitset._ref, pair.reader._ref) == native.RETCODE_OK
     assert native.watch_trigger(waitset._ref, guard._ref) == native.RETCODE_OK
-    buffer = native.WaitBuffer(8)
     brief, long = 20_000_000, 5_000_000_000
-    assert buffer.wait(waitset._ref, brief) == []
+    assert samples.wait(waitset._ref, brief) == []
     other.writer.write(Plain(1, []))
     native.flush(other.writer._ref)
-    assert buffer.wait(waitset._ref, long) == [other.reader._ref]
+    assert samples.wait(waitset._ref, long) == [other.reader._ref]
     # The flag is cleared by reporting, not by taking; new data sets it again.
-    assert buffer.wait(waitset._ref, brief) == []
+    assert samples.wait(waitset._ref, brief) == []
     other.writer.write(Plain(2, []))
     native.flush(other.writer._ref)
-    assert buffer.wait(waitset._ref, long) == [other.reader._ref]
+    assert samples.wait(waitset._ref, long) == [other.reader._ref]
     native.unwatch(waitset._ref, other.reader._ref)
     other.writer.write(Plain(3, []))
     one.writer.write(Plain(4, []))
     native.flush(other.writer._ref)
     native.flush(one.writer._ref)
-    assert buffer.wait(waitset._ref, long) == [one.reader._ref]
+    assert samples.wait(waitset._ref, long) == [one.reader._ref]
     guard.set(True)
-    assert guard._ref in buffer.wait(waitset._ref, long)
+    assert guard._ref in samples.wait(waitset._ref, long)
 
 
 def test_deleting_a_writer_without_autodispose_leaves_no_writers(
