@@ -1,6 +1,7 @@
 /* The inner loops of the edge: many samples of Cyclone DDS taken or written in one call, as the
-   columns they travel in, and waiting for them. Called by samples.py only, which does the same in Python where this was
-   not compiled. Functions of DDS come in as addresses: nothing of it is needed to compile. */
+   columns they travel in, and waiting for them. Called by samples.py only; where this was not
+   compiled bulk_in_python.py does the same. Functions of DDS come in as addresses: nothing of it is
+   needed to compile. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -50,68 +51,55 @@ static struct {
 
 /* ------------------------------------------------------------ taking */
 
-/* Memory that is used again by the next take. */
+/* What DDS has handed out: held by a reference, or a key that is ours (`held` is NULL). */
+typedef struct {
+    sample_info info;
+    struct iovec part;
+    void *held;
+} sample;
+
+/* Filled by one take, with the interpreter lock held; its memory serves the next one. */
 static struct {
-    sample_info *infos;
-    size_t *ends; /* of each sample in the payload */
+    sample *samples;
     size_t count, room;
-    char *payload;
-    size_t bytes, bytes_room;
 } taken;
-
-#define KEPT_BYTES (4u << 20)
-
-static bool grow(void **memory, size_t *room, size_t needed, size_t item)
-{
-    if (needed <= *room)
-        return true;
-    size_t more = *room * 2 > needed ? *room * 2 : needed;
-    void *grown = realloc(*memory, more * item);
-    if (grown == NULL)
-        return false;
-    *memory = grown;
-    *room = more;
-    return true;
-}
-
-static bool append(const void *bytes, size_t size)
-{
-    if (!grow((void **)&taken.payload, &taken.bytes_room, taken.bytes + size, 1))
-        return false;
-    memcpy(taken.payload + taken.bytes, bytes, size);
-    taken.bytes += size;
-    return true;
-}
 
 static int32_t collect(void *unused, const sample_info *info, const void *type, void *data)
 {
     (void)unused;
     if (taken.count == taken.room) {
-        size_t room = taken.room;
-        if (!grow((void **)&taken.infos, &room, taken.count + 64, sizeof *taken.infos))
+        size_t room = taken.room * 2 + 64;
+        sample *grown = realloc(taken.samples, room * sizeof *grown);
+        if (grown == NULL)
             return OUT_OF_MEMORY;
-        if (!grow((void **)&taken.ends, &taken.room, room, sizeof *taken.ends))
-            return OUT_OF_MEMORY;
+        taken.samples = grown;
+        taken.room = room;
     }
-    bool is_kept;
+    sample *next = &taken.samples[taken.count];
+    next->info = *info;
     if (info->valid_data) {
-        struct iovec part;
-        size_t size = dds.size(data);
-        void *held = dds.to_ser_ref(data, 0, size, &part);
-        is_kept = append(part.iov_base, size);
-        dds.to_ser_unref(held, &part);
+        next->held = dds.to_ser_ref(data, 0, dds.size(data), &next->part);
     } else {
         container key = {NULL, 0};
         if (!dds.untyped_to_sample(type, data, &key, NULL, NULL))
             return OUT_OF_MEMORY;
-        is_kept = append(key.bytes, key.size);
-        dds.release(key.bytes);
+        next->part = (struct iovec){key.bytes, key.size};
+        next->held = NULL;
     }
-    if (!is_kept)
-        return OUT_OF_MEMORY;
-    taken.infos[taken.count] = *info;
-    taken.ends[taken.count++] = taken.bytes;
+    taken.count++;
     return 0;
+}
+
+static void let_go(void)
+{
+    for (size_t at = 0; at < taken.count; at++) {
+        sample *each = &taken.samples[at];
+        if (each->held != NULL)
+            dds.to_ser_unref(each->held, &each->part);
+        else
+            dds.release(each->part.iov_base);
+    }
+    taken.count = 0;
 }
 
 /* Writes to living instances only, which can go out in this order. */
@@ -119,14 +107,15 @@ static bool is_plain(void)
 {
     bool is_sorted = true, is_of_one_writer = true, is_of_one_instance = true;
     for (size_t at = 0; at < taken.count; at++) {
-        const sample_info *info = &taken.infos[at];
+        const sample_info *info = &taken.samples[at].info;
         if (!info->valid_data || info->instance_state != INSTANCE_ALIVE ||
             info->disposed_generation_count || info->no_writers_generation_count)
             return false;
         if (at) {
-            is_sorted &= info[-1].source_timestamp <= info->source_timestamp;
-            is_of_one_writer &= info[-1].publication_handle == info->publication_handle;
-            is_of_one_instance &= info[-1].instance_handle == info->instance_handle;
+            const sample_info *before = &taken.samples[at - 1].info;
+            is_sorted &= before->source_timestamp <= info->source_timestamp;
+            is_of_one_writer &= before->publication_handle == info->publication_handle;
+            is_of_one_instance &= before->instance_handle == info->instance_handle;
         }
     }
     /* DDS hands out instance by instance; one writer's own order is that of its clock. */
@@ -136,11 +125,11 @@ static bool is_plain(void)
 static PyObject *entries(void)
 {
     PyObject *list = PyList_New((Py_ssize_t)taken.count);
-    size_t start = 0;
     for (size_t at = 0; list != NULL && at < taken.count; at++) {
-        const sample_info *i = &taken.infos[at];
+        const sample_info *i = &taken.samples[at].info;
+        const struct iovec *part = &taken.samples[at].part;
         PyObject *entry = Py_BuildValue(
-            "(y#(IIIiLKKIIIII))", taken.payload + start, (Py_ssize_t)(taken.ends[at] - start),
+            "(y#(IIIiLKKIIIII))", part->iov_base, (Py_ssize_t)part->iov_len,
             i->sample_state, i->view_state, i->instance_state, (int)i->valid_data,
             (long long)i->source_timestamp, (unsigned long long)i->instance_handle,
             (unsigned long long)i->publication_handle, i->disposed_generation_count,
@@ -150,72 +139,92 @@ static PyObject *entries(void)
             Py_CLEAR(list);
         else
             PyList_SET_ITEM(list, (Py_ssize_t)at, entry);
-        start = taken.ends[at];
     }
     return list;
 }
 
-/* One number of every sample, packed. */
-#define COLUMN(type, pack, field)                                                                 \
-    static PyObject *field##_column(void)                                                         \
-    {                                                                                             \
-        PyObject *column = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(taken.count * sizeof(type)));\
-        if (column != NULL) {                                                                     \
-            char *to = PyBytes_AS_STRING(column);                                                 \
-            for (size_t at = 0; at < taken.count; at++) {                                         \
-                type each = pack((type)taken.infos[at].field);                                    \
-                memcpy(to + at * sizeof each, &each, sizeof each);                                \
-            }                                                                                     \
-        }                                                                                         \
-        return column;                                                                            \
+static PyObject *new_column(size_t width)
+{
+    return PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(taken.count * width));
+}
+
+static PyObject *time_column(void)
+{
+    PyObject *column = new_column(sizeof(uint64_t));
+    for (size_t at = 0; column != NULL && at < taken.count; at++) {
+        uint64_t each = htole64((uint64_t)taken.samples[at].info.source_timestamp);
+        memcpy(PyBytes_AS_STRING(column) + at * sizeof each, &each, sizeof each);
     }
-COLUMN(uint64_t, htole64, source_timestamp)
-COLUMN(uint64_t, (uint64_t), instance_handle)
-COLUMN(uint64_t, (uint64_t), publication_handle)
+    return column;
+}
+
+/* Handles stay in this process: they are packed as they are. */
+static PyObject *handle_column(bool of_writers)
+{
+    PyObject *column = new_column(sizeof(uint64_t));
+    for (size_t at = 0; column != NULL && at < taken.count; at++) {
+        const sample_info *info = &taken.samples[at].info;
+        uint64_t each = of_writers ? info->publication_handle : info->instance_handle;
+        memcpy(PyBytes_AS_STRING(column) + at * sizeof each, &each, sizeof each);
+    }
+    return column;
+}
 
 static PyObject *size_column(void)
 {
-    size_t first = taken.ends[0];
+    size_t first = taken.samples[0].part.iov_len;
     size_t at = 1;
-    while (at < taken.count && taken.ends[at] - taken.ends[at - 1] == first)
+    while (at < taken.count && taken.samples[at].part.iov_len == first)
         at++;
-    if (at == taken.count)
-        return PyBytes_FromStringAndSize(NULL, 0);
-    PyObject *column = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(taken.count * sizeof(uint32_t)));
-    if (column != NULL) {
-        char *to = PyBytes_AS_STRING(column);
-        size_t start = 0;
-        for (at = 0; at < taken.count; at++) {
-            uint32_t each = htole32((uint32_t)(taken.ends[at] - start));
-            memcpy(to + at * sizeof each, &each, sizeof each);
-            start = taken.ends[at];
-        }
+    if (at == taken.count) /* they are uniform */
+        return new_column(0);
+    PyObject *column = new_column(sizeof(uint32_t));
+    for (at = 0; column != NULL && at < taken.count; at++) {
+        uint32_t each = htole32((uint32_t)taken.samples[at].part.iov_len);
+        memcpy(PyBytes_AS_STRING(column) + at * sizeof each, &each, sizeof each);
     }
     return column;
+}
+
+static PyObject *payload(void)
+{
+    size_t bytes = 0;
+    for (size_t at = 0; at < taken.count; at++)
+        bytes += taken.samples[at].part.iov_len;
+    PyObject *whole = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+    if (whole != NULL) {
+        char *to = PyBytes_AS_STRING(whole);
+        for (size_t at = 0; at < taken.count; at++) {
+            const struct iovec *part = &taken.samples[at].part;
+            memcpy(to, part->iov_base, part->iov_len);
+            to += part->iov_len;
+        }
+    }
+    return whole;
 }
 
 /* A number where all samples are of one writer. */
 static PyObject *writer_column(void)
 {
-    uint64_t first = taken.infos[0].publication_handle;
+    uint64_t first = taken.samples[0].info.publication_handle;
     for (size_t at = 1; at < taken.count; at++)
-        if (taken.infos[at].publication_handle != first)
-            return publication_handle_column();
+        if (taken.samples[at].info.publication_handle != first)
+            return handle_column(true);
     return PyLong_FromUnsignedLongLong(first);
 }
 
 static PyObject *columns(void)
 {
-    return Py_BuildValue("(nNNny#NN)", (Py_ssize_t)taken.count, source_timestamp_column(),
-                         size_column(), (Py_ssize_t)taken.ends[0], taken.payload,
-                         (Py_ssize_t)taken.bytes, instance_handle_column(), writer_column());
+    return Py_BuildValue("(nNNnNNN)", (Py_ssize_t)taken.count, time_column(),
+                         size_column(), (Py_ssize_t)taken.samples[0].part.iov_len, payload(),
+                         handle_column(false), writer_column());
 }
 
 PyDoc_STRVAR(take_doc,
-             "take(reader, most, mask) -> None when there is nothing; a tuple (count, timestamps,\n"
-             "sizes or nothing when all have the first one's, that, payload, instances, writers or\n"
-             "the only one) when all are writes to instances that live and never died, in an order\n"
-             "they can go out in; else a list of (sample, information)");
+             "take(reader, most, mask) -> None when there is nothing; (count, timestamps,\n"
+             "sizes or nothing when all have the first one's, that, payload, instances, writers\n"
+             "or the only one) when all are writes to instances that live and never died, in an\n"
+             "order they can go out in; else a list of (sample, information)");
 
 static PyObject *take(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -228,16 +237,11 @@ static PyObject *take(PyObject *self, PyObject *const *args, Py_ssize_t count)
     long mask = PyLong_AsLong(args[2]);
     if (PyErr_Occurred())
         return NULL;
-    taken.count = taken.bytes = 0;
     dds.take((int32_t)reader, (uint32_t)most, 0, (uint32_t)mask, collect, NULL);
     if (taken.count == 0)
         Py_RETURN_NONE;
     PyObject *result = is_plain() ? columns() : entries();
-    if (taken.bytes_room > KEPT_BYTES) {
-        free(taken.payload);
-        taken.payload = NULL;
-        taken.bytes_room = 0;
-    }
+    let_go();
     return result;
 }
 
@@ -328,14 +332,14 @@ static PyObject *write_columns(PyObject *self, PyObject *const *args, Py_ssize_t
     }
     size_t at = (size_t)start;
     int32_t code = 0;
-    container sample = {(char *)payload.buf + offset, 0};
+    container next = {(char *)payload.buf + offset, 0};
     PyThreadState *state = total - at > 1 ? PyEval_SaveThread() : NULL;
     for (; at < total; at++) {
-        sample.size = size_of ? size_of[at] : (size_t)uniform;
-        code = dds.write[kind_of ? kind_of[at] : WRITE]((int32_t)writer, &sample, time_of[at]);
+        next.size = size_of ? size_of[at] : (size_t)uniform;
+        code = dds.write[kind_of ? kind_of[at] : WRITE]((int32_t)writer, &next, time_of[at]);
         if (code)
             break;
-        sample.bytes = (char *)sample.bytes + sample.size;
+        next.bytes = (char *)next.bytes + next.size;
     }
     dds.flush((int32_t)writer);
     if (state != NULL)
