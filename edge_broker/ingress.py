@@ -20,6 +20,7 @@ from edge_broker.links import Links
 from edge_broker.outflow import Outflow
 from edge_broker.outflow_report import StreamGauges, summarise
 from edge_broker.pairs import Pairs
+from edge_broker.reader_room import ReaderRoom
 from edge_broker.source import ReaderSource, ReplaySource
 from edge_broker.take_pump import TakePump
 from edge_broker.tracing import Tracing
@@ -35,11 +36,9 @@ from gateway.tunnel.messages import Ack, Arrivals, ProbeAnswer, Subscribe, Unsub
 
 _log = get_logger("edge.ingress")
 
-_FEWEST_SAMPLES = 64
 _STALL_LIMIT_S = 8.0
 """A full reader stops the reception of its whole DDS domain, and after 10 s of silence the edge
 would take all applications of its LAN for dead."""
-_MOST_KNOWN_SIZES = 10_000
 _LINGER_S = 5.0
 """How long the reader of a profile without writers waits at most for DDS to say that they left."""
 _ADOPTION_S = 5.0
@@ -103,7 +102,7 @@ class Ingress:
         self._next_stream = 1
         self._kept_beyond_bytes = 0
         """What outages have made streams keep beyond their windows."""
-        self._sample_sizes: dict[tuple[str, str], int] = {}
+        self._room = ReaderRoom(limits.reader_samples, limits.reader_bytes)
         self._view = FabricView()
         self._pump = TakePump(domain, clock, self._readers, self._end_replay)
         self._is_stopping = False
@@ -380,7 +379,7 @@ class Ingress:
                 self._discovery,
                 self._feeds,
                 self._readers,
-                most_samples=self._room_for(topic, profile),
+                most_samples=self._room.samples((topic, profile.type_name)),
             )
         except DdsError as error:
             _log.warning(
@@ -398,21 +397,6 @@ class Ingress:
         self._feeds[feed.key] = feed
         _log.info("reads from the LAN", topic=topic, profile=profile.id, stream=outflow.key.number)
         return outflow
-
-    def _room_for(self, topic: str, profile: Profile) -> int:
-        """Samples a reader may hold. DDS bounds it by samples, memory is made of bytes: how large
-        the samples of a topic are is known from the last time it was read."""
-        limits = self._limits
-        size = self._sample_sizes.get((topic, profile.type_name), 1)
-        return max(_FEWEST_SAMPLES, min(limits.reader_samples, limits.reader_bytes // size))
-
-    def _learn_size(self, outflow: Outflow) -> None:
-        if outflow.average_size:
-            key = (outflow.topic, outflow.profile.type_name)
-            self._sample_sizes.pop(key, None)
-            self._sample_sizes[key] = outflow.average_size
-            if len(self._sample_sizes) > _MOST_KNOWN_SIZES:
-                del self._sample_sizes[next(iter(self._sample_sizes))]
 
     def _open_replay(self, live: Outflow, edge: str, incarnation: int) -> int:
         assert live.history is not None
@@ -479,7 +463,8 @@ class Ingress:
             del self._live[key]
             self._lingering.pop(key, None)
             self._feeds.pop(key).source.close()
-            self._learn_size(outflow)
+            if outflow.average_size:
+                self._room.learn((outflow.topic, outflow.profile.type_name), outflow.average_size)
             _log.info("reads no longer", topic=outflow.topic, profile=outflow.profile_id)
 
     def close(self) -> None:

@@ -278,7 +278,7 @@ class Ingress(Group):
         default=64 * 1024 * 1024,
         ge=1_048_576,
         description="Bytes a DDS reader of the edge holds, roughly: for a topic whose samples were "
-        "seen to be large, `reader_samples` is lowered to fit when it is read again. 64 MiB is "
+        "large the last three times it was read, `reader_samples` is lowered to fit. 64 MiB is "
         "some 100 ms of all a machine can carry.",
     )
     outage_bytes: int = Field(
