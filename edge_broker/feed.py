@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping
 from edge_broker.dds.discovery import Discovery
 from edge_broker.dds.domain import LanDomain, Port
 from edge_broker.dds.matched import has_live_writer, matched_writers
+from edge_broker.dds.reader_room import ReaderRoom
 from edge_broker.dds.types import TopicType
 from edge_broker.source import ReaderSource
 from gateway.model import Durability, Profile
@@ -29,6 +30,7 @@ class Feed:
         readers: dict[int, Feed],
         *,
         most_samples: int,
+        most_bytes: int,
     ) -> None:
         """`live` are the profiles that have a feed; `readers` is kept up to date with the reader of
         this one. Raises DdsError when DDS refuses the reader."""
@@ -43,6 +45,7 @@ class Feed:
             reader,
             self._close_reader,
             self._is_accepted,
+            ReaderRoom(reader.ref, most_samples, most_bytes),
             with_instances=profile.qos.durability is not Durability.VOLATILE,
         )
 

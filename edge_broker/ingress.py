@@ -20,7 +20,6 @@ from edge_broker.links import Links
 from edge_broker.outflow import Outflow
 from edge_broker.outflow_report import StreamGauges, summarise
 from edge_broker.pairs import Pairs
-from edge_broker.reader_room import ReaderRoom
 from edge_broker.source import ReaderSource, ReplaySource
 from edge_broker.take_pump import TakePump
 from edge_broker.tracing import Tracing
@@ -102,7 +101,6 @@ class Ingress:
         self._next_stream = 1
         self._kept_beyond_bytes = 0
         """What outages have made streams keep beyond their windows."""
-        self._room = ReaderRoom(limits.reader_samples, limits.reader_bytes)
         self._view = FabricView()
         self._pump = TakePump(domain, clock, self._readers, self._end_replay)
         self._is_stopping = False
@@ -379,7 +377,8 @@ class Ingress:
                 self._discovery,
                 self._feeds,
                 self._readers,
-                most_samples=self._room.samples((topic, profile.type_name)),
+                most_samples=self._limits.reader_samples,
+                most_bytes=self._limits.reader_bytes,
             )
         except DdsError as error:
             _log.warning(
@@ -463,8 +462,6 @@ class Ingress:
             del self._live[key]
             self._lingering.pop(key, None)
             self._feeds.pop(key).source.close()
-            if outflow.average_size:
-                self._room.learn((outflow.topic, outflow.profile.type_name), outflow.average_size)
             _log.info("reads no longer", topic=outflow.topic, profile=outflow.profile_id)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from edge_broker.dds import native, samples
 from edge_broker.dds.domain import Port
+from edge_broker.dds.reader_room import ReaderRoom
 from edge_broker.dds.samples import Entry, Plain
 from edge_broker.history import Kept
 from edge_broker.lifecycle import Columns, Translator, divide
@@ -42,11 +43,13 @@ class ReaderSource:
         reader: Port,
         close_reader: Callable[[Port], None],
         is_accepted: Callable[[int], bool],
+        room: ReaderRoom,
         *,
         with_instances: bool = False,
     ) -> None:
         """`with_instances` fills that column also where nothing here needs it."""
         self.reader = reader
+        self._room = room
         self._close_reader = close_reader
         self._is_accepted = is_accepted
         self._with_instances = with_instances
@@ -66,9 +69,12 @@ class ReaderSource:
             and not self._translator.has_memory
             and all(map(self._is_accepted, taken.writer_handles()))
         ):
-            instances = taken.instance_handles() if self._with_instances else ()
-            return Taken(taken.packed, instances, taken.packed.count == most)
+            packed, has_more = taken.packed, taken.packed.count == most
+            self._room.fit(len(packed.payload) // packed.count, is_empty=not has_more)
+            return Taken(packed, taken.instance_handles() if self._with_instances else (), has_more)
         entries, has_more = self._with_rest(taken, most)
+        size = sum(len(sample) for sample, _ in entries)
+        self._room.fit(size // len(entries), is_empty=not has_more)
         columns, self._rest = divide(self._translator.translate(entries), most)
         return _packed(columns, has_more or self._rest is not None)
 

@@ -277,9 +277,9 @@ class Ingress(Group):
     reader_bytes: int = Field(
         default=64 * 1024 * 1024,
         ge=1_048_576,
-        description="Bytes a DDS reader of the edge holds, roughly: for a topic whose samples were "
-        "large the last three times it was read, `reader_samples` is lowered to fit. 64 MiB is "
-        "some 100 ms of all a machine can carry.",
+        description="Bytes a DDS reader of the edge holds, roughly: where samples are large "
+        "it holds fewer than `reader_samples`, but always 16. 64 MiB is some 100 ms of all a "
+        "machine can carry.",
     )
     outage_bytes: int = Field(
         default=256 * 1024 * 1024,

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from edge_broker.dds import native, samples
 from edge_broker.dds.domain import Port
+from edge_broker.dds.reader_room import ReaderRoom
 from edge_broker.source import ReaderSource
 from gateway.tunnel.frames import StreamKey, decode_batch, encode_batch
 from tests.edge.parts import RELIABLE, Keyed, never, take
@@ -48,7 +49,9 @@ class Relay:
             DataReader(participant, topic, qos=QOS) for topic in (origin, mirror)
         ]
         port = Port(ingress._ref, ingress._ref, origin._ref, ("origin", "Keyed", None, ""))
-        self._source = ReaderSource(port, lambda reader: None, lambda handle: True)
+        self._source = ReaderSource(
+            port, lambda reader: None, lambda handle: True, ReaderRoom(port.ref, 1000, 1 << 26)
+        )
         self.now = 0
         self.first_id = 0
 

@@ -17,6 +17,7 @@ from cyclonedds.topic import Topic
 from edge_broker.dds import native
 from edge_broker.dds.domain import Port
 from edge_broker.dds.matched import matched_writers
+from edge_broker.dds.reader_room import ReaderRoom
 from edge_broker.source import ReaderSource
 from gateway.tunnel.columns import WRITE
 from tests.edge.parts import PATIENCE_S, RELIABLE, Plain, until
@@ -36,7 +37,9 @@ class Reader:
         )
         self._reader: DataReader[Any] | None = DataReader(participant, self._topic, qos=qos)
         port = Port(self._reader._ref, self._reader._ref, self._topic._ref, ("", "", None, ""))
-        self.source = ReaderSource(port, self._delete, lambda handle: True)
+        self.source = ReaderSource(
+            port, self._delete, lambda handle: True, ReaderRoom(port.ref, most_samples, 1 << 26)
+        )
 
     def _delete(self, port: Port) -> None:
         native.delete(port.ref)
