@@ -102,24 +102,70 @@ static void let_go(void)
     taken.count = 0;
 }
 
-/* Writes to living instances only, which can go out in this order. */
+/* Writes only, to instances that live and never died. */
 static bool is_plain(void)
 {
-    bool is_sorted = true, is_of_one_writer = true, is_of_one_instance = true;
     for (size_t at = 0; at < taken.count; at++) {
         const sample_info *info = &taken.samples[at].info;
         if (!info->valid_data || info->instance_state != INSTANCE_ALIVE ||
             info->disposed_generation_count || info->no_writers_generation_count)
             return false;
-        if (at) {
-            const sample_info *before = &taken.samples[at - 1].info;
-            is_sorted &= before->source_timestamp <= info->source_timestamp;
-            is_of_one_writer &= before->publication_handle == info->publication_handle;
-            is_of_one_instance &= before->instance_handle == info->instance_handle;
-        }
     }
-    /* DDS hands out instance by instance; one writer's own order is that of its clock. */
-    return is_sorted || is_of_one_instance || !is_of_one_writer;
+    return true;
+}
+
+typedef struct {
+    int64_t time;
+    size_t at;
+} place;
+
+static int by_time(const void *one, const void *other)
+{
+    const place *a = one, *b = other;
+    if (a->time != b->time)
+        return a->time < b->time ? -1 : 1;
+    return a->at < b->at ? -1 : 1;
+}
+
+/* DDS hands out instance by instance; one writer's own order is that of its clock. Samples of one
+   instance keep their order even if it set that back. */
+static bool put_in_order(void)
+{
+    bool is_sorted = true;
+    int64_t latest = taken.samples[0].info.source_timestamp;
+    for (size_t at = 1; at < taken.count; at++) {
+        const sample_info *info = &taken.samples[at].info, *before = &taken.samples[at - 1].info;
+        if (info->publication_handle != before->publication_handle)
+            return true;
+        if (info->source_timestamp >= latest)
+            latest = info->source_timestamp;
+        else if (info->instance_handle != before->instance_handle)
+            is_sorted = false;
+    }
+    if (is_sorted)
+        return true;
+    place *places = malloc(taken.count * sizeof *places);
+    sample *ordered = malloc(taken.room * sizeof *ordered);
+    if (places == NULL || ordered == NULL) {
+        free(places);
+        free(ordered);
+        return false;
+    }
+    for (size_t at = 0; at < taken.count; at++) {
+        const sample_info *info = &taken.samples[at].info;
+        int64_t time = info->source_timestamp;
+        if (at && info->instance_handle == taken.samples[at - 1].info.instance_handle &&
+            places[at - 1].time > time)
+            time = places[at - 1].time;
+        places[at] = (place){time, at};
+    }
+    qsort(places, taken.count, sizeof *places, by_time);
+    for (size_t at = 0; at < taken.count; at++)
+        ordered[at] = taken.samples[places[at].at];
+    free(places);
+    free(taken.samples);
+    taken.samples = ordered;
+    return true;
 }
 
 static PyObject *entries(void)
@@ -223,8 +269,8 @@ static PyObject *columns(void)
 PyDoc_STRVAR(take_doc,
              "take(reader, most, mask) -> None when there is nothing; (count, timestamps,\n"
              "sizes or nothing when all have the first one's, that, payload, instances, writers\n"
-             "or the only one) when all are writes to instances that live and never died, in an\n"
-             "order they can go out in; else a list of (sample, information)");
+             "or the only one), in the order of writing, when all are writes to instances that\n"
+             "live and never died; else a list of (sample, information)");
 
 static PyObject *take(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -240,7 +286,11 @@ static PyObject *take(PyObject *self, PyObject *const *args, Py_ssize_t count)
     dds.take((int32_t)reader, (uint32_t)most, 0, (uint32_t)mask, collect, NULL);
     if (taken.count == 0)
         Py_RETURN_NONE;
-    PyObject *result = is_plain() ? columns() : entries();
+    PyObject *result;
+    if (!is_plain())
+        result = entries();
+    else
+        result = put_in_order() ? columns() : PyErr_NoMemory();
     let_go();
     return result;
 }

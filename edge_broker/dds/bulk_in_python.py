@@ -64,6 +64,10 @@ def take(
     columns = list(zip(*infos, strict=True))
     if not _is_plain(columns):
         return entries
+    order = _order(columns)
+    if order is not None:
+        samples = tuple(samples[at] for at in order)
+        columns = [tuple(column[at] for at in order) for column in columns]
     packed = pack(columns[_TIMESTAMP], samples)
     writers = columns[_WRITER]
     is_of_one = writers.count(writers[0]) == len(writers)
@@ -79,20 +83,27 @@ def take(
 
 
 def _is_plain(columns: list[tuple[int, ...]]) -> bool:
-    states, times, instances = columns[_STATE], columns[_TIMESTAMP], columns[_INSTANCE]
-    if (
-        states.count(_ALIVE) < len(states)
-        or not all(columns[_VALID])
-        or any(columns[_DISPOSED])
-        or any(columns[_NO_WRITERS])
-    ):
-        return False
-    # DDS hands out instance by instance; one writer's own order is that of its clock.
+    states = columns[_STATE]
     return (
-        len(set(columns[_WRITER])) > 1
-        or instances.count(instances[0]) == len(instances)
-        or all(map(le, times, times[1:]))
+        states.count(_ALIVE) == len(states)
+        and all(columns[_VALID])
+        and not any(columns[_DISPOSED])
+        and not any(columns[_NO_WRITERS])
     )
+
+
+def _order(columns: list[tuple[int, ...]]) -> list[int] | None:
+    """DDS hands out instance by instance; one writer's own order is that of its clock. Samples of
+    one instance keep their order even if it set that back. None: they are in order."""
+    times, instances, writers = columns[_TIMESTAMP], columns[_INSTANCE], columns[_WRITER]
+    if len(set(writers)) > 1 or all(map(le, times, times[1:])):
+        return None
+    latest: dict[int, int] = {}
+    keys: list[int] = []
+    for instance, time in zip(instances, times, strict=True):
+        latest[instance] = key = max(time, latest.get(instance, time))
+        keys.append(key)
+    return sorted(range(len(keys)), key=keys.__getitem__)
 
 
 def write(

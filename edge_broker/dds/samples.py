@@ -59,8 +59,8 @@ Entry = tuple[bytes, SampleInfo]
 
 
 class Plain(NamedTuple):
-    """What was taken, when all are writes to instances that live and never died, in an order they
-    can go out in."""
+    """What was taken, in the order of writing, when all are writes to instances that live and never
+    died."""
 
     packed: Packed
     instances: bytes

@@ -7,8 +7,10 @@ those in Python.
 
 from __future__ import annotations
 
+import random
 from array import array
 from functools import partial
+from typing import Any
 
 import pytest
 from cyclonedds.core import Policy
@@ -62,34 +64,66 @@ def test_what_is_no_number_or_no_column_is_refused() -> None:
         bulk.bind([1, 2, 3])
 
 
+class TwoReaders:
+    """One writer, and two readers that see the same."""
+
+    def __init__(self, near: DomainParticipant, far: DomainParticipant, type_: type) -> None:
+        lasting = Policy.WriterDataLifecycle(autodispose=False)
+        qos = CycloneQos(RELIABLE, Policy.History.KeepAll, lasting)
+        one = Pair(far, near, type_, offered=qos, asked=qos)
+        other = Pair(far, near, type_, offered=qos, asked=qos, name=one.name)
+        until(partial(has_two_readers, one.writer._ref))
+        self._pairs = (one, other)
+        self.writers = (one.writer, other.writer)
+
+    def take(self) -> tuple[Any, Any]:
+        """What the compiled loop takes and the one in Python."""
+        for pair in self._pairs:
+            pair.settle()
+        one, other = (pair.reader._ref for pair in self._pairs)
+        compiled = bulk.take(one, 100, 0x7F)
+        assert bulk.take(one, 100, 0x7F) is None
+        return compiled, bulk_in_python.take(other, 100, 0x7F)
+
+
 def has_two_readers(writer: int) -> bool:
     return native.matched_readers(writer) == 2
 
 
-def test_both_take_the_same(near: DomainParticipant, far: DomainParticipant) -> None:
-    """Of readers that see the same: plain samples of one size and of several, and dead ones."""
-    lasting = Policy.WriterDataLifecycle(autodispose=False)
-    qos = CycloneQos(RELIABLE, Policy.History.KeepAll, lasting)
-    for is_plain, values in (
+@pytest.mark.parametrize(
+    ("is_plain", "values"),
+    [
         (True, [Plain(1, [2]), Plain(3, [4])]),
         (True, [Plain(1, [2]), Plain(3, list(range(200)))]),
         (True, [Plain(1, list(range(250)) * 400)]),
-        (True, [Keyed(1, 1, []), Keyed(2, 1, []), Keyed(3, 2, [])]),
-        (False, [Keyed(1, 1, []), Keyed(2, 2, []), Keyed(3, 1, [])]),
+        (True, [Keyed(1, 1, []), Keyed(2, 2, []), Keyed(3, 1, [])]),
         (False, [Keyed(1, 1, []), None, Keyed(2, 1, [])]),
-    ):
-        type_ = type(values[0])
-        one = Pair(far, near, type_, offered=qos, asked=qos)
-        other = Pair(far, near, type_, offered=qos, asked=qos, name=one.name)
-        until(partial(has_two_readers, one.writer._ref))
-        for time, value in enumerate(values, 1):
-            if value is None:
-                one.writer.dispose(Keyed(0, 1, []), time)
-            else:
-                one.writer.write(value, time)
-        one.settle()
-        compiled = bulk.take(one.reader._ref, 100, 0x7F)
-        in_python = bulk_in_python.take(other.reader._ref, 100, 0x7F)
-        assert isinstance(compiled, tuple) == is_plain
+    ],
+)
+def test_both_take_the_same(
+    near: DomainParticipant, far: DomainParticipant, is_plain: bool, values: list[Any]
+) -> None:
+    """Samples of one size and of several, of several instances, and a dead one."""
+    readers = TwoReaders(near, far, type(values[0]))
+    for time, value in enumerate(values, 1):
+        if value is None:
+            readers.writers[0].dispose(Keyed(0, 1, []), time)
+        else:
+            readers.writers[0].write(value, time)
+    compiled, in_python = readers.take()
+    assert isinstance(compiled, tuple) == is_plain
+    assert compiled == in_python
+
+
+def test_both_put_them_in_the_same_order(near: DomainParticipant, far: DomainParticipant) -> None:
+    """Of many instances, by one writer whose clock is set back now and then, or by two."""
+    readers = TwoReaders(near, far, Keyed)
+    choose = random.Random(7)
+    for several in [False] * 9 + [True] * 3:
+        for index in range(choose.randint(1, 30)):
+            sample = Keyed(index, choose.randint(0, 3), [0] * choose.randint(0, 9))
+            writer = readers.writers[several and choose.randint(0, 1)]
+            writer.write(sample, 100 + index - 20 * (choose.random() < 0.2))
+        compiled, in_python = readers.take()
+        assert isinstance(compiled, tuple)
         assert compiled == in_python
-        assert bulk.take(one.reader._ref, 100, 0x7F) is None
