@@ -93,8 +93,6 @@ class Outflow:
         """When each subscriber last acknowledged anything, or began to owe it."""
         self.last_count = 0
         """Samples of the last take."""
-        self.average_size = 0
-        """Bytes of a sample, lately; 0: none came yet."""
         self._take = _FIRST_TAKE
         self._plan: list[Group] = []
         self._plan_generation = -1
@@ -276,7 +274,6 @@ class Outflow:
         for part in packed.parts(self._batch_samples, self._batch_bytes):
             self._send(part, now_s)
         self._ingress_hop.observe(max(0, time.time_ns() - packed.first_ns) / 1e9)
-        self.average_size = size // count
         self._samples_in.inc(count)
         self._bytes_in.inc(size)
         return has_more

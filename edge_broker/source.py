@@ -92,10 +92,9 @@ class ReaderSource:
         is_alive = all(info.instance_state == native.INSTANCE_ALIVE for _, info in entries)
         while has_more and not is_alive:
             # The state of a dead instance belongs to its last sample: have all of them.
-            more = samples.take(self.reader.ref, most)
-            has_more = more is not None and len(_entries(more)) == most
-            if more is not None:
-                entries += _entries(more)
+            more = _entries(samples.take(self.reader.ref, most) or [])
+            has_more = len(more) == most
+            entries += more
         return entries, has_more
 
     def _key_sample(self, sample: bytes) -> bytes:

@@ -43,7 +43,6 @@ _CALLS = (
 )
 """What bulk.c calls, in its order."""
 
-
 if IS_COMPILED:
     _library = load_cyclonedds()
     bulk.bind([ct.cast(getattr(_library, name), ct.c_void_p).value or 0 for name in _CALLS])
@@ -56,6 +55,9 @@ else:
 
 Entry = tuple[bytes, SampleInfo]
 """One taken sample."""
+
+
+_NEVER_DIED = (0, 0, 0, 0, 0)
 
 
 class Plain(NamedTuple):
@@ -91,9 +93,6 @@ class Plain(NamedTuple):
         ]
 
 
-_NEVER_DIED = (0, 0, 0, 0, 0)
-
-
 def wait(waitset: int, timeout_ns: int) -> list[int]:
     """What was attached and has news; of readers, that there is data, it is taken note of. Blocks
     without the interpreter lock."""
@@ -101,7 +100,7 @@ def wait(waitset: int, timeout_ns: int) -> list[int]:
 
 
 def take(reader: int, most: int) -> Plain | list[Entry] | None:
-    """Up to `most` samples of a reader, oldest first within an instance; None when there is none
+    """Up to `most` samples of a reader, those of one instance as they came; None when there is none
     or the reader is gone."""
     taken = _take(reader, most, _ANY_STATE)
     if taken is None:
