@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from edge_broker.dds.domain import LanDomain, Port
 from edge_broker.feed import Feed
 from edge_broker.outflow import Outflow
+from edge_broker.pace import REST_S, Pace
 from edge_broker.source import ReaderSource, ReplaySource
 
 _COLLECT_S = 0.002
@@ -38,6 +39,7 @@ class TakePump:
         self._collecting: set[int] = set()
         """Readers whose flood is let come together."""
         self._is_scheduled = False
+        self._pace = Pace()
 
     def add(self, outflow: Outflow) -> None:
         """It may have data."""
@@ -63,6 +65,7 @@ class TakePump:
         now_s = self._clock()
         can_go_on = False
         emptied: list[tuple[Outflow, Port]] = []
+        trickling = 0
         for number, outflow in list(self._ready.items()):
             if self._is_collecting(outflow) or outflow.is_blocked(now_s):
                 continue
@@ -71,12 +74,15 @@ class TakePump:
             elif outflow.last_count >= _FLOW_SAMPLES and isinstance(outflow.source, ReaderSource):
                 emptied.append((outflow, outflow.source.reader))
             else:
+                trickling += outflow.last_count > 0
                 del self._ready[number]
                 if isinstance(outflow.source, ReplaySource):
                     self._on_replayed(outflow)
         self._collect(emptied)
         if can_go_on:
             self.wake()
+        elif trickling and not emptied and self._pace.should_rest(now_s, trickling):
+            self._domain.wait_again(after_s=REST_S)
         else:
             self._domain.wait_again()
 

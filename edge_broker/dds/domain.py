@@ -9,6 +9,7 @@ import ipaddress
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
@@ -112,10 +113,11 @@ class LanDomain:
             self._waiter.add(reader)
         self._waiter.start()
 
-    def wait_again(self) -> None:
-        """Every reader reported so far was emptied (or is known not to be)."""
+    def wait_again(self, after_s: float = 0.0) -> None:
+        """Every reader reported so far was emptied (or is known not to be). `after_s`: not at once,
+        so that more comes together."""
         if self._waiter is not None:
-            self._waiter.resume()
+            self._waiter.resume(after_s)
 
     def close(self) -> None:
         """Leaves the domain; every entity is deleted, so that nobody waits for a lease."""
@@ -276,6 +278,7 @@ class _Waiter:
         self._gate = threading.Lock()
         self._gate.acquire()
         self._is_resting = False
+        self._after_s = 0.0
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="dds-wait", daemon=True)
         native.watch_trigger(self._waitset._ref, self._guard._ref)
@@ -291,9 +294,10 @@ class _Waiter:
     def remove(self, reader: int) -> None:
         native.unwatch(self._waitset._ref, reader)
 
-    def resume(self) -> None:
+    def resume(self, after_s: float) -> None:
         if self._is_resting:
             self._is_resting = False
+            self._after_s = after_s
             self._gate.release()
 
     def stop(self) -> None:
@@ -311,6 +315,8 @@ class _Waiter:
             if ready:
                 self._loop.take_turn(self._report, ready)
                 self._gate.acquire()
+                if self._after_s:
+                    time.sleep(self._after_s)
 
     def _report(self, ready: list[int]) -> None:
         self._is_resting = True

@@ -5,7 +5,6 @@ by mirrors; the loops themselves are compiled (bulk.c) or, where there was no co
 from __future__ import annotations
 
 import ctypes as ct
-import os
 from array import array
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -24,7 +23,6 @@ else:
     IS_COMPILED = True
 
 _ANY_STATE = 0x7F
-_FLOW_SAMPLES = 8
 
 _CALLS = (
     "dds_take_with_collector",
@@ -130,7 +128,4 @@ def write(writer: int, batch: Batch, start: int, on_rejected: Callable[[int], No
             break
         on_rejected(code)
         start += 1
-    if count < _FLOW_SAMPLES:
-        # Whom this has woken goes first: the reader's thread often waits for this very processor.
-        os.sched_yield()
     return start

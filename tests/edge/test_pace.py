@@ -1,0 +1,38 @@
+"""Who is hurried rests as long as that brings topics together; a trickle never does."""
+
+from __future__ import annotations
+
+from edge_broker.pace import REST_S, Pace
+
+
+def rests(pace: Pace, rate: float, *, seconds: float, start_s: float = 0.0) -> list[bool]:
+    """Single samples of many topics at this rate, each a turn, or together after a rest."""
+    answers: list[bool] = []
+    now_s = start_s
+    waiting = 1.0
+    while now_s < start_s + seconds:
+        answers.append(pace.should_rest(now_s, int(waiting)))
+        passed_s = REST_S if answers[-1] else 1 / rate
+        now_s += passed_s
+        waiting = max(1.0, passed_s * rate)
+    return answers
+
+
+def test_a_trickle_never_rests() -> None:
+    assert not any(rests(Pace(), 2000, seconds=5))
+
+
+def test_many_trickles_do_and_stop_when_it_is_not_worth_it() -> None:
+    pace = Pace()
+    hurried = rests(pace, 5000, seconds=2)
+    assert all(hurried[-1000:])
+    calm = rests(pace, 1000, seconds=2, start_s=2.0)
+    assert not any(calm[1:])
+    assert all(rests(pace, 20_000, seconds=2, start_s=4.0)[-1000:])
+
+
+def test_a_burst_alone_does_not_rest() -> None:
+    """Ten topics written one after the other twenty times a second."""
+    pace = Pace()
+    for burst in range(100):
+        assert not any(pace.should_rest(burst * 0.05 + at * 0.0001, 1) for at in range(10))
