@@ -14,15 +14,20 @@ _LONGEST_S = 0.02
 
 
 class Pace:
-    """A trickle never rests."""
+    """A trickle never rests, and floods come together by other means."""
 
     def __init__(self) -> None:
         self._turn_s = 0.0
         self._interval_s = _LONGEST_S
         self._is_resting = False
 
+    def forget(self) -> None:
+        """Something floods."""
+        self._interval_s = _LONGEST_S
+        self._is_resting = False
+
     def should_rest(self, now_s: float, trickling: int) -> bool:
-        """After a turn in which so many topics gave a few samples each, and none many."""
+        """After a turn in which so many topics gave a few samples each."""
         interval_s = min(now_s - self._turn_s, _LONGEST_S)
         self._turn_s = now_s
         if self._is_resting:

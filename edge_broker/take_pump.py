@@ -79,9 +79,12 @@ class TakePump:
                 if isinstance(outflow.source, ReplaySource):
                     self._on_replayed(outflow)
         self._collect(emptied)
+        if can_go_on or self._collecting:
+            self._pace.forget()
+            trickling = 0
         if can_go_on:
             self.wake()
-        elif trickling and not emptied and self._pace.should_rest(now_s, trickling):
+        elif trickling and self._pace.should_rest(now_s, trickling):
             self._domain.wait_again(after_s=REST_S)
         else:
             self._domain.wait_again()

@@ -36,3 +36,12 @@ def test_a_burst_alone_does_not_rest() -> None:
     pace = Pace()
     for burst in range(100):
         assert not any(pace.should_rest(burst * 0.05 + at * 0.0001, 1) for at in range(10))
+
+
+def test_what_comes_beside_a_flood_does_not_rest() -> None:
+    pace = Pace()
+    assert all(rests(pace, 5000, seconds=2)[-1000:])
+    for at in range(1000):
+        if at % 20 == 0:
+            pace.forget()
+        assert not pace.should_rest(2.0 + at * 0.0001, 1)
