@@ -92,7 +92,7 @@ def publish(options: argparse.Namespace) -> int:
     ]
     report(event="ready")
     end = time.monotonic() + options.wait_s
-    while not all(writer.get_matched_subscriptions() for writer in writers):
+    while not all(writer.get_publication_matched_status().current_count for writer in writers):
         if time.monotonic() > end:
             report(event="unmatched")
             return 1

@@ -89,7 +89,9 @@ def wait_for_readers(
     writers: list[DataWriter[Any]], count: int, wait_s: float, stopping: threading.Event
 ) -> bool:
     end = time.monotonic() + wait_s
-    while not all(len(writer.get_matched_subscriptions()) >= count for writer in writers):
+    while not all(
+        writer.get_publication_matched_status().current_count >= count for writer in writers
+    ):
         if time.monotonic() > end or stopping.is_set():
             return False
         stopping.wait(0.005)

@@ -24,6 +24,7 @@ from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 
 from edge_broker.dds import native, samples
+from edge_broker.dds.matched import matched_writers
 from gateway.tunnel.columns import pack
 from gateway.tunnel.frames import Batch, StreamKey, decode_batch, encode_batch
 
@@ -82,7 +83,7 @@ class Pair:
 
     def match(self) -> None:
         until(lambda: native.matched_readers(self.writer._ref) > 0)
-        until(self.reader.get_matched_publications)
+        until(lambda: matched_writers(self.reader._ref))
 
     def settle(self) -> None:
         """Everything written so far is in the reader."""

@@ -24,6 +24,7 @@ from cyclonedds.sub import DataReader
 from cyclonedds.topic import Topic
 
 from edge_broker.dds import native, samples, watermark
+from edge_broker.dds.matched import matched_writers
 from gateway.tunnel.columns import DISPOSE, UNREGISTER, WRITE, WRITE_DISPOSE
 from tests.edge.parts import (
     RELIABLE,
@@ -87,7 +88,7 @@ def test_publication_handle_is_the_instance_handle_of_discovery(
     publications = BuiltinDataReader(near, BuiltinTopicDcpsPublication)
     pair = Pair(far, near, Plain)
     second: DataWriter[Any] = DataWriter(far, pair.topic, qos=CycloneQos(*KEPT_ALL))
-    until(lambda: len(pair.reader.get_matched_publications()) == 2)
+    until(lambda: len(matched_writers(pair.reader._ref)) == 2)
     handles = {
         sample.key: sample.sample_info.instance_handle
         for sample in publications.take(N=1000)
