@@ -368,6 +368,7 @@ class Edge:
     async def _end(self) -> None:
         # The registrar withdraws what it declared, so it goes last.
         await self._lifetime.end(except_for=("registrar",))
+        await self._egress.deliver()
         self._egress.close()
         self._ingress.close()
         if self._zk.is_connected:

@@ -32,6 +32,9 @@ _log = get_logger("edge.egress")
 _SETTLE_S = 0.005
 _ORPHAN_PATIENCE_S = 30.0
 _OPENING_PATIENCE_S = 2.0
+_LINGER_S = 1.0
+"""How long a writer that leaves waits for readers that have not confirmed everything."""
+_DELIVERY_LOOK_S = 0.02
 
 
 class Egress:
@@ -267,7 +270,7 @@ class Egress:
         self._answers.finish(inbound.key, mirror.key.topic)
         self._release_those_after(inbound.key)
         if not mirror.is_wanted and self._may_go(mirror, self._clock()):
-            self._remove(mirror)
+            self._let_go(mirror, self._clock())
 
     def _release_those_after(self, stream: StreamKey) -> None:
         """Streams that waited for this one go on."""
@@ -296,6 +299,7 @@ class Egress:
             if mirror is None:
                 mirror = self._mirrors[key] = Mirror(key, want, self._metrics)
             mirror.is_wanted = True
+            mirror.leaves_at_s = None
             mirror.subscribers = want.subscribers
             mirror.writers = want.writers
             mirror.type_hash = want.type_hash
@@ -341,7 +345,7 @@ class Egress:
             if mirror.is_wanted:
                 self._advance(mirror, now_s)
             elif self._may_go(mirror, now_s):
-                self._remove(mirror)
+                self._let_go(mirror, now_s)
             else:
                 self._ask(mirror, now_s)
         if self._settle_timer is None and any(m.is_settling for m in self._mirrors.values()):
@@ -408,6 +412,13 @@ class Egress:
             for announced in topic.pubs
         )
 
+    def _let_go(self, mirror: Mirror, now_s: float) -> None:
+        """As soon as the LAN's readers have what was written, like any writer that leaves."""
+        if mirror.leaves_at_s is None:
+            mirror.leaves_at_s = now_s + _LINGER_S
+        if now_s >= mirror.leaves_at_s or mirror.is_delivered:
+            self._remove(mirror)
+
     def _remove(self, mirror: Mirror) -> None:
         key = mirror.key
         del self._mirrors[key]
@@ -419,6 +430,14 @@ class Egress:
             self._links.send(key.topic, key.edge, frame)
             self._domain.delete_writer(mirror.writer)
             _log.info("mirror removed", topic=key.topic, origin=key.edge)
+
+    async def deliver(self) -> None:
+        """Waits until the LAN's readers have what was written, but not for long."""
+        until_s = self._clock() + _LINGER_S
+        while self._clock() < until_s:
+            if all(mirror.is_delivered for mirror in self._mirrors.values()):
+                return
+            await asyncio.sleep(_DELIVERY_LOOK_S)
 
     def close(self) -> None:
         self._answers.close()

@@ -107,6 +107,8 @@ class Mirror:
         self.is_wanted = True
         self.subscribers = want.subscribers
         self.type_hash = want.type_hash
+        self.leaves_at_s: float | None = None
+        """When it goes even if readers have not confirmed everything."""
         self.is_waiting_for_open = False
         """Whether it has asked for samples and no stream has been opened yet."""
         self.writer: Port | None = None
@@ -163,6 +165,11 @@ class Mirror:
         self._high_mark = watermark.find(writer.ref)
         self.problem = None
         self._match_deadline_s = now_s + _MATCH_PATIENCE_S
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether the LAN's readers have confirmed all that was written for them."""
+        return self.writer is None or native.wait_for_acks(self.writer.ref, 1) == native.RETCODE_OK
 
     def should_ask(self, now_s: float) -> bool:
         """Whether to ask the publisher's edge for samples now. Not before the local readers are

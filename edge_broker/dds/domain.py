@@ -47,12 +47,14 @@ _CONFIGURATION = (
     f"<WhcHigh>{watermark.MOST_BYTES}B</WhcHigh></Watermarks>"
     '<HeartbeatInterval min="1 ms">100 ms</HeartbeatInterval>'
     '<SocketReceiveBufferSize max="4 MiB"/>'
+    "<WriterLingerDuration>0 s</WriterLingerDuration>"
     "</Internal></Domain></CycloneDDS>"
 )
-"""Cyclone's defaults but for two: a writer whose history is half full asks for confirmations every
-millisecond, not every five, so that it does not become full where readers keep up; and the edge,
+"""Cyclone's defaults but for these: a writer whose history is half full asks for confirmations
+every millisecond, not every five, so that it does not become full where readers keep up; the edge,
 which reads what many applications write, has room for four times as much (as far as the system
-grants it)."""
+grants it); and to delete a writer does not block the edge until readers confirm, or for a second:
+egress waits for that by other means."""
 
 _WAIT_NS = 1_000_000_000
 

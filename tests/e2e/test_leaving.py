@@ -187,3 +187,18 @@ def test_a_writer_that_no_longer_says_it_lives(fabric: Fabric) -> None:
     for subscriber in (near, far):
         print(subscriber.name, of(subscriber, "liveliness"), states(subscriber))
         assert indices(subscriber) == list(range(60))
+
+
+def test_an_edge_stops_in_time_when_its_subscribers_were_killed(own_fabric: Fabric) -> None:
+    """Each of its many writers has samples nobody will ever confirm."""
+    lab = own_fabric.lab
+    options = ("--topic=many/", "--topics=40", "--size=64", "--rate=50", "--seconds=30")
+    subscriber = lab.lan("b").python("tests.apps.load", "sub", *options)
+    subscriber.wait_for_line('"ready"', 20.0)
+    publisher = lab.lan("a").python("tests.apps.load", "pub", *options)
+    publisher.wait_for_line('"matched"', 20.0)
+    edge = own_fabric.edge("b")
+    wait_until(lambda: edge.text().count("stream opened") >= 40, 20.0, "every stream")
+    subscriber.kill()
+    assert edge.terminate(6.0) == 0  # what nobody will confirm is waited for once, not for each
+    publisher.kill()
