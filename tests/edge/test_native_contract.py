@@ -179,7 +179,7 @@ def test_a_refused_write_does_not_wait(near: DomainParticipant, far: DomainParti
 def test_a_writer_holds_to_its_mark(near: DomainParticipant, far: DomainParticipant) -> None:
     samples = [fill_to(full_pair(near, far), most_bytes) for most_bytes in (20_000, 200_000)]
     # What the reader holds, and a sample beyond the mark, in both.
-    assert 25 <= samples[1] - samples[0] <= 35, samples
+    assert 20 <= samples[1] - samples[0] <= 40, samples
 
 
 def fill_to(pair: Pair, most_bytes: int) -> int:
