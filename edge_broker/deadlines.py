@@ -79,7 +79,7 @@ class DeadlineRouting:
         self._policy = policy
         self._pairs = pairs
         self._choosers: dict[str, PathChooser] = {}
-        self._paths_generation = -1
+        self._paths_of = (-1, -1)
         self._paths: dict[str, list[OpenPath]] = {}
         self._plan: list[Group] = []
         self._taken: list[OpenPath] = []
@@ -94,9 +94,10 @@ class DeadlineRouting:
         self._hedges = Hedges(send_copy)
 
     def paths(self, edge: str, generation: int) -> list[OpenPath]:
-        """The ways to this edge now; they change with the generation of the links."""
-        if generation != self._paths_generation:
-            self._paths_generation = generation
+        """The ways to this edge now; they change with the generations of links and pairs."""
+        now = (generation, self._pairs.generation)
+        if now != self._paths_of:
+            self._paths_of = now
             self._paths.clear()
         paths = self._paths.get(edge)
         if paths is None:
@@ -217,7 +218,7 @@ class DeadlineRouting:
                 "deadline_ms": round(self.deadline_s * 1e3, 3),
                 "taken": [] if chooser.choice is None else list(chooser.choice.paths),
                 "why": "nothing sent yet" if chooser.choice is None else chooser.choice.why,
-                "paths": {each.way.name: each.way.via for each in self._paths.get(edge, ())},
+                "paths": self._pairs.names(self._topic, edge),
             }
             for edge, chooser in sorted(self._choosers.items())
         ]

@@ -109,12 +109,12 @@ class Path:
 class Pair:
     """This edge and another one."""
 
-    def __init__(self, edge: str) -> None:
+    def __init__(self, edge: str, now_s: float) -> None:
         self.edge = edge
         self.clock = ClockOffset()
         self.paths: dict[str, Path] = {}
         """By the link they use."""
-        self.used_s = 0.0
+        self.used_s = now_s
         self.batches = 0
         """Sent since the last tick."""
         self.hopeless_s = -inf
@@ -177,19 +177,25 @@ class Pairs:
         self._me = me
         self._links = links
         self._clock = clock
+        self.generation = 0
+        """Grows whenever a pair is forgotten: who holds paths of it must ask for new ones."""
         self._pairs: dict[str, Pair] = {}
         self._ticked_s = clock()
 
     def pair(self, edge: str) -> Pair:
         pair = self._pairs.get(edge)
         if pair is None:
-            pair = self._pairs[edge] = Pair(edge)
+            pair = self._pairs[edge] = Pair(edge, self._clock())
         return pair
 
     def open_paths(self, topic: str, edge: str) -> list[OpenPath]:
         """The paths to take to this edge now, the preferred one first."""
         pair, now_s = self.pair(edge), self._clock()
         return [OpenPath(pair.path(way, now_s), way) for way in self._links.ways(topic, edge)]
+
+    def names(self, topic: str, edge: str) -> dict[str, str]:
+        """What the paths to this edge are called for this topic now, and the link each uses."""
+        return {way.name: way.via for way in self._links.ways(topic, edge)}
 
     # ------------------------------------------------------------ messages
 
@@ -244,6 +250,7 @@ class Pairs:
             pair.batches_per_s += _RATE_SHARE * (rate - pair.batches_per_s)
             if now_s - pair.used_s > _IDLE_AFTER_S:
                 del self._pairs[edge]
+                self.generation += 1
                 continue
             for way in self._links.all_ways(edge):
                 if isinstance(way.link, ExpressLink):

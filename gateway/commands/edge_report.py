@@ -103,14 +103,13 @@ def _flow(
     pair: Mapping[str, Any] | None,
 ) -> FlowReport:
     paths: tuple[PathReport, ...] = ()
-    if row is not None and pair is not None:
+    if row is not None:
         names = {via: name for name, via in row["paths"].items()}
+        known = {path["via"]: path for path in (pair["paths"] if pair is not None else ())}
+        vias = sorted(names, key=names.__getitem__) + sorted(known.keys() - names)
         paths = tuple(
-            _path(known, names.get(known["via"], "not used"), row["taken"])
-            for known in sorted(
-                pair["paths"],
-                key=lambda known: (known["via"] not in names, names.get(known["via"], "")),
-            )
+            _path(via, names.get(via, "not used"), known.get(via, _UNKNOWN), row["taken"])
+            for via in vias
         )
     return FlowReport(
         edge=status["edge"],
@@ -129,10 +128,22 @@ def _flow(
     )
 
 
-def _path(known: Mapping[str, Any], name: str, taken: Sequence[str]) -> PathReport:
+_UNKNOWN: Mapping[str, Any] = {
+    "up": True,
+    "delays": 0,
+    "level_ms": None,
+    "p50_ms": None,
+    "p99_ms": None,
+    "p999_ms": None,
+    "lost": 0,
+}
+"""What is told of a path of a pair that sends nothing, and so knows nothing."""
+
+
+def _path(via: str, name: str, known: Mapping[str, Any], taken: Sequence[str]) -> PathReport:
     return PathReport(
         path=name,
-        via=known["via"],
+        via=via,
         is_up=known["up"],
         is_taken=name in taken,
         delays=known["delays"],

@@ -67,6 +67,19 @@ def test_the_json_of_a_topic() -> None:
     assert found["flows"][1]["deadline_ms"] is None
 
 
+def test_a_topic_that_was_silent_for_long_shows_its_paths_nevertheless() -> None:
+    """Its edge has forgotten what it knew of them."""
+    for pairs in ([], [{**EDGE_STATUS["pairs"][0], "paths": []}]):
+        status = make_topic_status(_report(), "t", [{**EDGE_STATUS, "pairs": pairs}], {})
+        text = [line.split() for line in format_topic(status).splitlines()]
+        header = next(number for number, words in enumerate(text) if words[:1] == ["path"])
+        assert text[header + 1 : header + 4] == [
+            ["express", "direct", "taken", "-", "-", "-", "-", "0", "0"],
+            ["routed", "r1", "idle", "-", "-", "-", "-", "0", "0"],
+            [],
+        ]
+
+
 def test_a_topic_nobody_has() -> None:
     with pytest.raises(DdswanError, match=r"has no topic 'x.x1b'"):
         make_topic_status(_report(), "x\x1b", [], {})

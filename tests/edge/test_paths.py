@@ -318,6 +318,29 @@ def test_paths_are_probed_until_the_clocks_are_known_and_then_when_idle(world: W
     assert abs(told.clock_offset_ns - 1000 * MS) <= told.clock_error_ns
 
 
+@pytest.mark.parametrize("rest_s", [1, 100])
+def test_a_topic_that_rested_learns_of_its_paths_as_before(world: World, rest_s: int) -> None:
+    """As one does whose subscriber was there long before its first sample."""
+    routing = world.routing("one")
+    assert len(routing.paths(OTHER.edge, world.links.generation)) == 2
+    for _ in range(rest_s):
+        world.clocks.pass_ms(1000)
+        world.pairs.tick()
+    for _ in range(2):
+        world.send(routing)
+        world.set_clock()
+        world.learn(EXPRESS, 5)
+        assert world.path(EXPRESS)["delays"] >= 1
+        (row,) = routing.summary()
+        assert row["paths"] == {EXPRESS: EXPRESS, ROUTED: "r1"}
+        known = {each.way.via: each for each in routing.paths(OTHER.edge, world.links.generation)}
+        assert known[EXPRESS].path is world.pairs.pair(OTHER.edge).paths[EXPRESS]
+        assert known[EXPRESS].path.outstanding_s(world.clocks.wall_ns) == 0.0
+        for _ in range(rest_s):
+            world.clocks.pass_ms(1000)
+            world.pairs.tick()
+
+
 @pytest.mark.parametrize(("delay_ms", "fewest", "most"), [(300, 8, 12), (5, 1, 5)])
 def test_idle_paths_are_probed_more_often_while_no_path_is_in_time(
     world: World, delay_ms: float, fewest: int, most: int
