@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from edge_broker.dds import samples
+from edge_broker.dds import samples, shortcuts
 from edge_broker.dds.discovery import Discovery
 from edge_broker.dds.domain import LanDomain
 from edge_broker.deadlines import DeadlinePolicy
@@ -37,7 +37,7 @@ from gateway.observe.health import HealthServer, dialable_address
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.process_tuning import tune_process
-from gateway.shared_loop import SharedLoop
+from gateway.shared_loop import SharedLoop, running_loop
 from gateway.tunnel.frames import Batch, Frame, Peer
 from gateway.tunnel.messages import (
     Ack,
@@ -220,6 +220,7 @@ class Edge:
             self._info = replace(self._info, express=self._links.express_addresses)
             self._start_health()
             self._domain.open(self._on_data)
+            shortcuts.serve(running_loop(), self._ingress.on_taken, self._links.on_read)
             self._discovery.collect()
             _log.info("joined the LAN", lan=self._info.lan, domain=self._config.edge.domain)
             if not samples.IS_COMPILED:

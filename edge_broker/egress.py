@@ -99,6 +99,8 @@ class Egress:
         if batch.sent_ns:
             origin = Peer(batch.stream.edge, batch.stream.incarnation)
             self._arrivals.note(origin, via, link, batch.sent_ns, arrived_ns)
+        is_lone = batch.sent_ns and batch.count == 1
+        inbound.take_aim(mirror.shortcut if is_lone else None)
 
     def _offer_traced(
         self, inbound: Inbound, mirror: Mirror, batch: Batch, via: str, link: Link
@@ -203,6 +205,7 @@ class Egress:
     def _resynchronise(self, inbound: Inbound, first: int) -> None:
         """An edge that was left behind is told where the stream is now; what lies between is
         lost to this LAN."""
+        inbound.take_aim(None)
         lost_before = inbound.incoming.lost
         inbound.advance(first)
         lost = inbound.incoming.lost - lost_before
@@ -282,6 +285,7 @@ class Egress:
                 self._finish_if_complete(inbound, mirror)
 
     def _forget(self, inbound: Inbound, mirror: Mirror) -> None:
+        inbound.take_aim(None)
         mirror.count_losses(inbound)
         mirror.inbound.pop(inbound.key, None)
         self._inbound.pop(inbound.key, None)

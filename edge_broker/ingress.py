@@ -115,6 +115,15 @@ class Ingress:
                 self._pump.add(outflow)
         self._pump.run()
 
+    def on_taken(self, readers: list[int]) -> None:
+        """Of these readers a sample was taken, and perhaps sent, ahead of this turn."""
+        now_s = self._clock()
+        for reader in readers:
+            feed = self._readers.get(reader)
+            outflow = None if feed is None else self._live.get(feed.key)
+            if outflow is not None:
+                outflow.forward(now_s)
+
     def wake(self) -> None:
         """Something that may have held an outflow back has changed."""
         self._pump.wake()

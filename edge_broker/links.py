@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from edge_broker.dds import shortcuts
 from gateway.model import FabricView
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
@@ -82,8 +83,11 @@ class Links:
             on_drained=lambda _: self._on_drained(),
             on_failure=on_failure,
             turn=running_loop().turn,
+            ahead=shortcuts.wires_ahead(),
             most_links=most_express,
         )
+        self.on_read = self._express.on_read
+        """Call it with what was read from a direct link ahead of this turn."""
 
     def start(self) -> None:
         """Lets other edges come. Raises LinkError when the address cannot be listened on."""
@@ -112,7 +116,7 @@ class Links:
                 link.task.add_done_callback(self._report_end)
         if view is not self._view:
             self._view = view
-            self.generation += 1
+            self._paths_changed()
         self._express.converge(express)
 
     def _is_in_tree(self, edge: str, incarnation: int) -> bool:
@@ -265,7 +269,7 @@ class Links:
         ):
             with suppress(KeyError):
                 family.remove(router)
-        self.generation += 1
+        self._paths_changed()
 
     def _on_state(self, router: str, link: RouterLink) -> None:
         if self._links.get(router) is not link:
@@ -279,8 +283,12 @@ class Links:
         self._note_change()
 
     def _note_change(self) -> None:
-        self.generation += 1
+        self._paths_changed()
         self._on_change()
+
+    def _paths_changed(self) -> None:
+        self.generation += 1
+        shortcuts.lower_all()
 
     def _report_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and isinstance(error := task.exception(), Exception):

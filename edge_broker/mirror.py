@@ -12,6 +12,7 @@ from typing import NamedTuple
 from edge_broker.dds import native, samples, watermark
 from edge_broker.dds.domain import Port
 from edge_broker.dds.matched import change_writer
+from edge_broker.dds.shortcuts import IncomingAim
 from edge_broker.links import Link
 from edge_broker.tracing import Arrival, IncomingTrace
 from gateway.model import INFINITE_NS, Liveliness, Profile
@@ -19,7 +20,7 @@ from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics, DeadlineMeter
 from gateway.plan.demand import MirrorKey, WantedMirror
 from gateway.tunnel.columns import WRITE
-from gateway.tunnel.frames import Batch, StreamKey
+from gateway.tunnel.frames import Batch, StreamKey, stream_id
 from gateway.tunnel.incoming import Delivery, IncomingStream
 
 _log = get_logger("edge.mirror")
@@ -66,6 +67,7 @@ class Inbound:
         """When it was acknowledged last."""
         self.duplicates_told = 0
         self.lost_told = 0
+        self._aim = IncomingAim(stream_id(key))
 
     @property
     def is_complete(self) -> bool:
@@ -87,6 +89,14 @@ class Inbound:
         for delivery in deliveries:
             batch, path, arrival = delivery.item
             self.pending.append(Pending(batch, delivery.skip, now_s, path, arrival))
+
+    def take_aim(self, writer: Port | None) -> None:
+        """The next batch may take the shortcut, if it is a lone sample; None: it may not."""
+        is_next = not self.pending and not self.incoming.has_gap and self.waits_for is None
+        if writer is not None and is_next:
+            self._aim.set(writer.ref, self.incoming.next_number)
+        else:
+            self._aim.lower()
 
     @property
     def waiting_bytes(self) -> int:
@@ -195,11 +205,18 @@ class Mirror:
         """The writers this one stands for changed policies; False when DDS refuses the change."""
         if self.writer is not None and not change_writer(self.writer, want.profile.qos):
             return False
+        for inbound in self.inbound.values():
+            inbound.take_aim(None)
         self.former.add(self.key.profile)
         self.key = key
         self.profile = want.profile
         self.ask_again()
         return True
+
+    @property
+    def shortcut(self) -> Port | None:
+        """What lone samples may be written to at once; None: each has to be looked at."""
+        return self.writer if self.profile.qos.lifespan_ns >= INFINITE_NS else None
 
     def hold_to(self, most_bytes: int) -> None:
         """It may have no more under way; DDS lets it have more again, little by little."""

@@ -8,19 +8,29 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from edge_broker.dds.shortcuts import Sent
 from edge_broker.deadlines import DeadlineRouting, Group
 from edge_broker.history import HistoryCache
 from edge_broker.lifecycle import Columns
 from edge_broker.links import EXPRESS, ROUTED, STANDBY, Link, Links
 from edge_broker.pairs import OpenPath
-from edge_broker.source import Source
+from edge_broker.source import ReaderSource, Source
 from edge_broker.tracing import OutgoingTrace
 from gateway.model import INFINITE_NS, Liveliness, Profile, Reliability
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.tunnel import messages
 from gateway.tunnel.columns import Packed
-from gateway.tunnel.frames import MAX_FRAME_BYTES, Peer, StreamKey, encode_batch, readdress
+from gateway.tunnel.express_link import ExpressLink
+from gateway.tunnel.frames import (
+    MAX_FRAME_BYTES,
+    Peer,
+    StreamKey,
+    encode_batch,
+    lone_batch_head,
+    readdress,
+    stream_id,
+)
 from gateway.tunnel.outgoing import OutgoingStream
 
 _log = get_logger("edge.outflow")
@@ -33,6 +43,8 @@ _OUTAGE_AFTER_S = 0.5
 _TAKE_BYTES = 1 << 20
 """One take aims at so many bytes: several batches, and still a short turn on the loop."""
 _CLOSE_AGAIN_S = 1.0
+_AIM_GOOD_S = 2.0
+"""A sample that comes later than that after the one before goes where is best then."""
 OUTFLOW_STATES = ("open", "blocked", "ending")
 
 
@@ -101,6 +113,9 @@ class Outflow:
         self._close_due_s = 0.0
         self._life_due_s = 0.0
         self._is_too_large_told = False
+        self._aimed_at: Group | None = None
+        self._head = b""
+        self._stream_id = stream_id(key)
         label = metrics.topic_label(topic)
         self._samples_in = metrics.samples_in.labels(topic=label)
         self._bytes_in = metrics.bytes_in.labels(topic=label)
@@ -115,6 +130,7 @@ class Outflow:
 
     def set_deadline(self, deadline: DeadlineRouting | None) -> None:
         """From now on its batches take these paths; None: the one of its router."""
+        self._lower_aim()
         self.deadline = deadline
         if deadline is not None:
             label = self._metrics.topic_label(self.topic)
@@ -193,6 +209,7 @@ class Outflow:
         return self._plan
 
     def add_subscriber(self, edge: str, incarnation: int, prelude: int = 0) -> None:
+        self._lower_aim()
         known = edge in self.stream.destinations
         self.stream.add_subscriber(edge, incarnation)
         if not known or prelude:
@@ -202,6 +219,7 @@ class Outflow:
 
     def reopen(self, edge: str, incarnation: int) -> None:
         """The subscriber does not know this stream: open it there and send again what it lacks."""
+        self._lower_aim()
         self.stream.reopen(edge, incarnation)
         self.send_open(edge)
 
@@ -225,6 +243,7 @@ class Outflow:
         return [] if link is None else [link]
 
     def remove_subscriber(self, edge: str) -> None:
+        self._lower_aim()
         self.stream.remove_subscriber(edge)
         self._ways.pop(edge, None)
         self._progress_s.pop(edge, None)
@@ -273,6 +292,7 @@ class Outflow:
             )
         for part in packed.parts(self._batch_samples, self._batch_bytes):
             self._send(part, now_s)
+        self._take_aim(now_s)
         self._ingress_hop.observe(max(0, time.time_ns() - packed.first_ns) / 1e9)
         self._samples_in.inc(count)
         self._bytes_in.inc(size)
@@ -300,14 +320,17 @@ class Outflow:
         unsent: list[str] = []
         sent_ns = 0
         oldest_ns = 0
+        ahead, aimed_at = self._lower_aim(), self._aimed_at
         if self.deadline is None:
             plan = self.plan()
         else:
-            sent_ns = time.time_ns()
+            sent_ns = time.time_ns() if ahead is None else ahead.at_ns
             oldest_ns = packed.oldest_ns
             plan = self.deadline.plan(
                 stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation
             )
+        if ahead is not None and aimed_at is not None and aimed_at not in plan:
+            plan = [*plan, aimed_at]  # it would have gone elsewhere by now
         trace = self._trace
         if trace is not None and not trace.is_chosen(stream.next_number):
             trace = None
@@ -316,7 +339,11 @@ class Outflow:
             frame = encode_batch(self.key, edges, stream.next_number, packed, sent_ns)
             if trace is not None:
                 frame = trace.mark(frame, group, plan, self._taken_ns)
-            if not link.send(frame):
+            if ahead is not None and isinstance(link, ExpressLink) and group == aimed_at:
+                is_sent = link.send(frame, ahead.bytes)
+            else:
+                is_sent = link.send(frame)
+            if not is_sent:
                 unsent += edges
         if not frame:  # nobody can be reached now: it is kept for when somebody can
             frame = encode_batch(self.key, (), stream.next_number, packed)
@@ -334,6 +361,42 @@ class Outflow:
             self.deadline.sent(
                 stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation, first
             )
+
+    def _take_aim(self, now_s: float) -> None:
+        """The next sample may take the shortcut, if it comes as lone as this one did."""
+        source, stream = self.source, self.stream
+        if (
+            self.deadline is None
+            or not isinstance(source, ReaderSource)
+            or source.lone_writer is None
+            or self.is_ending
+            or not stream.has_room
+            or (self._trace is not None and self._trace.is_chosen(stream.next_number))
+        ):
+            return
+        direct = self.deadline.direct()
+        if direct is None or not isinstance(direct.link, ExpressLink):
+            return
+        if (descriptor := direct.link.open_descriptor) is None:
+            return
+        if self._aimed_at is None or direct.edges != self._aimed_at.edges:
+            self._head = lone_batch_head(direct.edges)
+        self._aimed_at = direct
+        until_s = now_s + _AIM_GOOD_S
+        source.aim.set(
+            descriptor,
+            source.lone_writer,
+            self._head,
+            self._stream_id,
+            stream.next_number,
+            until_s,
+            is_all=self.deadline.is_direct_only,
+        )
+
+    def _lower_aim(self) -> Sent | None:
+        """Before anything that may change where the next sample goes, or as which. What was sent
+        ahead: if a sample was taken just now, that one."""
+        return self.source.aim.lower() if isinstance(self.source, ReaderSource) else None
 
     def _send_copy(self, edge: str, first: int, over: OpenPath, now_ns: int) -> bool:
         """Of a batch that may come too late; False: it has arrived, or cannot go there."""
@@ -354,6 +417,7 @@ class Outflow:
     def end(self) -> None:
         """The source has no more."""
         if not self.is_ending:
+            self._lower_aim()
             self.is_ending = True
             self.stream.end()
             self._unfinished = set(self.stream.destinations)

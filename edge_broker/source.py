@@ -11,6 +11,7 @@ from edge_broker.dds import native, samples
 from edge_broker.dds.domain import Port
 from edge_broker.dds.reader_room import ReaderRoom
 from edge_broker.dds.samples import Entry, Plain
+from edge_broker.dds.shortcuts import OutgoingAim
 from edge_broker.history import Kept
 from edge_broker.lifecycle import Columns, Translator, divide
 from gateway.tunnel.columns import NOTHING, Packed, pack
@@ -49,6 +50,10 @@ class ReaderSource:
     ) -> None:
         """`with_instances` fills that column also where nothing here needs it."""
         self.reader = reader
+        self.aim = OutgoingAim(reader.ref)
+        self.lone_writer: int | None = None
+        """Whose sample was taken last, if it was all there was and the next one is likely to be no
+        more than that, too."""
         self._room = room
         self._close_reader = close_reader
         self._is_accepted = is_accepted
@@ -58,6 +63,7 @@ class ReaderSource:
         """Taken together because they had to be, and still to be handed out."""
 
     def take(self, most: int) -> Taken:
+        self.lone_writer = None
         if self._rest is not None:
             columns, self._rest = divide(self._rest, most)
             return _packed(columns, has_more=True)
@@ -70,6 +76,8 @@ class ReaderSource:
             and all(map(self._is_accepted, taken.writer_handles()))
         ):
             packed, has_more = taken.packed, taken.packed.count == most
+            if packed.count == 1 and isinstance(taken.writers, int):
+                self.lone_writer = taken.writers
             self._room.fit(len(packed.payload) // packed.count, is_empty=not has_more)
             return Taken(packed, taken.instance_handles() if self._with_instances else (), has_more)
         entries, has_more = self._with_rest(taken, most)
@@ -80,6 +88,7 @@ class ReaderSource:
 
     def close(self) -> None:
         self._rest = None
+        self.aim.close()
         # To delete a full reader takes DDS some ten seconds.
         while samples.take(self.reader.ref, _DRAIN_SAMPLES) is not None:
             continue

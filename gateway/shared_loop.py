@@ -33,19 +33,26 @@ class _Baton:
 class _Selector(selectors.DefaultSelector):
     """Gives the baton away for as long as the loop looks for news."""
 
-    def __init__(self, baton: _Baton) -> None:
+    def __init__(
+        self, baton: _Baton, begin: Callable[[], object], end: Callable[[], object]
+    ) -> None:
+        """`begin` is called when it has the baton again, `end` before it gives it away."""
         super().__init__()
         self._baton = baton
+        self._begin = begin
+        self._end = end
         self.is_looking = False
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self.is_looking = True
+        self._end()
         self._baton.give()
         try:
             found = super().select(timeout)
         finally:
             self._baton.take()
             self.is_looking = False
+            self._begin()
         # Others had the loop's turn meanwhile and may have closed what has news. What is merely
         # watched for something else now is found again next time.
         watched = self.get_map()
@@ -63,9 +70,11 @@ class _Turn:
         loop.baton.take()
         _set_running_loop(loop)
         loop.has_news = False
+        loop.begin_turn()
 
     def __exit__(self, *_: object) -> None:
         loop = self._loop
+        loop.end_turn()
         try:
             if loop.has_news and loop.is_looking and not loop.is_closed():
                 # It looks for other news, or with a timeout from before.
@@ -85,7 +94,8 @@ class SharedLoop(asyncio.SelectorEventLoop):
         self.has_news = False
         """Whether something was scheduled since the turn began."""
         self.turn = _Turn(self)
-        self._looker = _Selector(self.baton)
+        self._guards: tuple[Callable[[], object], Callable[[], object]] | None = None
+        self._looker = _Selector(self.baton, self.begin_turn, self.end_turn)
         super().__init__(self._looker)
 
     @property
@@ -104,14 +114,33 @@ class SharedLoop(asyncio.SelectorEventLoop):
                 message = f"{callback!r} failed in a turn of {threading.current_thread().name}"
                 self.call_exception_handler({"message": message, "exception": error})
 
+    def guard_turns(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
+        """From the end of this turn on: `begin` is called as the first thing in every turn, `end`
+        as the last."""
+        self._guards = (begin, end)
+
+    def begin_turn(self) -> None:
+        if self._guards is not None:
+            try:
+                self._guards[0]()
+            except Exception as error:
+                message = f"the beginning of a turn failed in {threading.current_thread().name}"
+                self.call_exception_handler({"message": message, "exception": error})
+
+    def end_turn(self) -> None:
+        if self._guards is not None:
+            self._guards[1]()
+
     @contextmanager
     def turns_left_to_others(self) -> Iterator[None]:
         """For the loop's own thread, while it waits for a thread that may want a last turn."""
+        self.end_turn()
         self.baton.give()
         try:
             yield
         finally:
             self.baton.take()
+            self.begin_turn()
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: Context | None = None

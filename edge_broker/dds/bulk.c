@@ -3,79 +3,32 @@
    compiled bulk_in_python.py does the same. Functions of DDS come in as addresses: nothing of it is
    needed to compile. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "bulk.h"
+
 #include <endian.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/uio.h>
 
-/* ------------------------------------------------------------ what Cyclone DDS offers */
-
-typedef struct {
-    uint32_t sample_state, view_state, instance_state;
-    bool valid_data;
-    int64_t source_timestamp;
-    uint64_t instance_handle, publication_handle;
-    uint32_t disposed_generation_count, no_writers_generation_count;
-    uint32_t sample_rank, generation_rank, absolute_generation_rank;
-} sample_info;
-
-/* How the Python binding hands a sample to DDS and gets one. */
-typedef struct {
-    void *bytes;
-    size_t size;
-} container;
-
-typedef int32_t (*collector)(void *, const sample_info *, const void *type, void *data);
-typedef int32_t (*write_function)(int32_t writer, const void *sample, int64_t time);
-
-enum { WRITE, DISPOSE, WRITE_DISPOSE, UNREGISTER, KINDS };
-
-static struct {
-    int32_t (*take)(int32_t reader, uint32_t most, uint64_t instance, uint32_t mask, collector,
-                    void *);
-    uint32_t (*size)(const void *data);
-    void *(*to_ser_ref)(const void *data, size_t offset, size_t size, struct iovec *);
-    void (*to_ser_unref)(void *data, const struct iovec *);
-    bool (*untyped_to_sample)(const void *type, const void *data, void *sample, void **, void *);
-    void (*release)(void *);
-    int32_t (*flush)(int32_t writer);
-    int32_t (*wait)(int32_t waitset, intptr_t *found, size_t most, int64_t timeout);
-    int32_t (*take_status)(int32_t entity, uint32_t *status, uint32_t mask);
-    write_function write[KINDS];
-} dds;
+struct dds_functions dds;
 
 #define OUT_OF_MEMORY (-5)
 #define INSTANCE_ALIVE 16
 
 /* ------------------------------------------------------------ taking */
 
-/* What DDS has handed out: held by a reference, or a key that is ours (`held` is NULL). */
-typedef struct {
-    sample_info info;
-    struct iovec part;
-    void *held;
-} sample;
-
 /* Filled by one take, with the interpreter lock held; its memory serves the next one. */
-static struct {
-    sample *samples;
-    size_t count, room;
-} taken;
+static store taken;
 
-static int32_t collect(void *unused, const sample_info *info, const void *type, void *data)
+static int32_t collect(void *into, const sample_info *info, const void *type, void *data)
 {
-    (void)unused;
-    if (taken.count == taken.room) {
-        size_t room = taken.room * 2 + 64;
-        sample *grown = realloc(taken.samples, room * sizeof *grown);
+    store *to = into;
+    if (to->count == to->room) {
+        size_t room = to->room * 2 + 64;
+        sample *grown = realloc(to->samples, room * sizeof *grown);
         if (grown == NULL)
             return OUT_OF_MEMORY;
-        taken.samples = grown;
-        taken.room = room;
+        to->samples = grown;
+        to->room = room;
     }
-    sample *next = &taken.samples[taken.count];
+    sample *next = &to->samples[to->count];
     next->info = *info;
     if (info->valid_data) {
         next->held = dds.to_ser_ref(data, 0, dds.size(data), &next->part);
@@ -86,27 +39,31 @@ static int32_t collect(void *unused, const sample_info *info, const void *type, 
         next->part = (struct iovec){key.bytes, key.size};
         next->held = NULL;
     }
-    taken.count++;
+    to->count++;
     return 0;
 }
 
-static void let_go(void)
+void fill(store *into, int32_t reader, uint32_t most, uint32_t mask)
 {
-    for (size_t at = 0; at < taken.count; at++) {
-        sample *each = &taken.samples[at];
+    dds.take(reader, most, 0, mask, collect, into);
+}
+
+void let_go(store *what)
+{
+    for (size_t at = 0; at < what->count; at++) {
+        sample *each = &what->samples[at];
         if (each->held != NULL)
             dds.to_ser_unref(each->held, &each->part);
         else
             dds.release(each->part.iov_base);
     }
-    taken.count = 0;
+    what->count = 0;
 }
 
-/* Writes only, to instances that live and never died. */
-static bool is_plain(void)
+bool is_plain(const store *what)
 {
-    for (size_t at = 0; at < taken.count; at++) {
-        const sample_info *info = &taken.samples[at].info;
+    for (size_t at = 0; at < what->count; at++) {
+        const sample_info *info = &what->samples[at].info;
         if (!info->valid_data || info->instance_state != INSTANCE_ALIVE ||
             info->disposed_generation_count || info->no_writers_generation_count)
             return false;
@@ -283,21 +240,29 @@ static PyObject *take(PyObject *self, PyObject *const *args, Py_ssize_t count)
     long mask = PyLong_AsLong(args[2]);
     if (PyErr_Occurred())
         return NULL;
-    dds.take((int32_t)reader, (uint32_t)most, 0, (uint32_t)mask, collect, NULL);
+    store *ahead = shot((int32_t)reader);
+    if (ahead != NULL) {
+        store empty = taken;
+        taken = *ahead;
+        *ahead = empty;
+    } else {
+        fill(&taken, (int32_t)reader, (uint32_t)most, (uint32_t)mask);
+    }
     if (taken.count == 0)
         Py_RETURN_NONE;
     PyObject *result;
-    if (!is_plain())
+    if (!is_plain(&taken))
         result = entries();
     else
         result = put_in_order() ? columns() : PyErr_NoMemory();
-    let_go();
+    let_go(&taken);
     return result;
 }
 
 /* ------------------------------------------------------------ waiting */
 
 #define MOST_READY 1024
+#define MOST_SHOTS 16 /* more readers at once are no lone samples */
 #define DATA_AVAILABLE (1u << 8)
 
 PyDoc_STRVAR(wait_doc,
@@ -316,23 +281,34 @@ static PyObject *wait_for_data(PyObject *self, PyObject *const *args, Py_ssize_t
     long long timeout = PyLong_AsLongLong(args[1]);
     if (PyErr_Occurred())
         return NULL;
-    int32_t ready;
+    size_t ready = 0;
+    int64_t until = 0;
     Py_BEGIN_ALLOW_THREADS
-    ready = dds.wait((int32_t)waitset, found, MOST_READY, timeout);
-    if (ready > MOST_READY)
-        ready = MOST_READY; /* the others are found next time */
-    for (int32_t at = 0; at < ready; at++) {
-        uint32_t status;
-        dds.take_status((int32_t)found[at], &status, DATA_AVAILABLE);
+    while (ready < MOST_READY) { /* the others are found next time */
+        int32_t count = dds.wait((int32_t)waitset, found + ready, MOST_READY - ready, timeout);
+        if (count <= 0)
+            break;
+        size_t end = ready + (size_t)count < MOST_READY ? ready + (size_t)count : MOST_READY;
+        bool may_rest = true;
+        for (; ready < end; ready++) {
+            uint32_t status;
+            dds.take_status((int32_t)found[ready], &status, DATA_AVAILABLE);
+            may_rest = count <= MOST_SHOTS && shoot((int32_t)found[ready]) && may_rest;
+        }
+        int64_t now = monotonic_ns();
+        until = until ? until : now + REST_NS;
+        timeout = until - now;
+        if (!may_rest || timeout <= 0)
+            break;
     }
     Py_END_ALLOW_THREADS
-    PyObject *list = PyList_New(ready > 0 ? ready : 0);
-    for (int32_t at = 0; list != NULL && at < ready; at++) {
+    PyObject *list = PyList_New((Py_ssize_t)ready);
+    for (size_t at = 0; list != NULL && at < ready; at++) {
         PyObject *reader = PyLong_FromSsize_t((Py_ssize_t)found[at]);
         if (reader == NULL)
             Py_CLEAR(list);
         else
-            PyList_SET_ITEM(list, at, reader);
+            PyList_SET_ITEM(list, (Py_ssize_t)at, reader);
     }
     return list;
 }
@@ -382,6 +358,10 @@ static PyObject *write_columns(PyObject *self, PyObject *const *args, Py_ssize_t
     }
     size_t at = (size_t)start;
     int32_t code = 0;
+    if (total - at == 1 && was_written((int32_t)writer, time_of[at], &code)) {
+        result = Py_BuildValue("(ni)", (Py_ssize_t)(code ? at : total), (int)code);
+        goto done;
+    }
     container next = {(char *)payload.buf + offset, 0};
     PyThreadState *state = total - at > 1 ? PyEval_SaveThread() : NULL;
     for (; at < total; at++) {
@@ -447,5 +427,9 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit_bulk(void)
 {
-    return PyModule_Create(&definition);
+    close_shortcut();
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && PyModule_AddFunctions(module, shortcut_methods) < 0)
+        Py_CLEAR(module);
+    return module;
 }

@@ -21,7 +21,7 @@ from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Frame
 from gateway.tunnel.messages import Hello
 from gateway.tunnel.wire import Listener, Wire
-from gateway.tunnel.wire_reader import WireReader
+from gateway.tunnel.wire_reader import Ahead, WireReader
 
 log = get_logger("tunnel")
 
@@ -75,6 +75,7 @@ class ExpressLinks:
         on_drained: Callable[[str], None],
         on_failure: Callable[[Exception], None],
         turn: AbstractContextManager[object],
+        ahead: Ahead | None = None,
         most_links: int = _MOST_LINKS,
     ) -> None:
         self.candidates: tuple[str, ...] = ()
@@ -97,7 +98,9 @@ class ExpressLinks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers = 0
         self._listener: Listener | None = None
-        self._reader = WireReader(turn)
+        self._reader = WireReader(turn, ahead)
+        self.on_read = self._reader.on_read
+        """Call it with what was read ahead."""
 
     def start(self) -> None:
         """Raises LinkError when the address cannot be listened on."""

@@ -62,7 +62,9 @@ class ExpressLink:
         self._silent_ticks = 0
         self._ping_nonce = 0
         self._ping_sent_s = 0.0
+        self._is_watched = False
         wire.on_broken = self.end
+        wire.on_queued = self._leave_ahead
         wire.on_drained = lambda: on_drained(self)
 
     def __repr__(self) -> str:
@@ -77,10 +79,17 @@ class ExpressLink:
         """Producers stop until `on_drained`."""
         return self._wire.is_congested
 
-    def send(self, frame: bytes) -> bool:
+    @property
+    def open_descriptor(self) -> int | None:
+        """What frames may be written on ahead of turns, now; None: they may not."""
+        if self._reader.ahead is None or not self.is_up or not self._wire.is_idle:
+            return None
+        return self._wire.fileno()
+
+    def send(self, frame: bytes, sent: int = 0) -> bool:
         """Write a frame now, or queue it behind others; False when it was dropped because the
-        link is over or its queue full."""
-        if self.is_up and self._wire.send(frame):
+        link is over or its queue full. `sent`: so many bytes of its record have gone ahead."""
+        if self.is_up and self._wire.send(frame, sent):
             return True
         self.dropped += 1
         return False
@@ -89,6 +98,7 @@ class ExpressLink:
         """Reads from now on, unless the first heartbeat found the connection broken."""
         if self.is_up:
             self._reader.add(self._wire.fileno(), self._on_readable)
+            self._watch()
 
     def beat(self, is_wanted: bool) -> None:
         """One tick has passed."""
@@ -109,10 +119,21 @@ class ExpressLink:
             # Not here and now: whoever was just sending must not meet its own consequences.
             self._loop.call_soon_threadsafe(self._on_end, self, reason, error)
 
-    def _on_readable(self) -> None:
-        """Reads what has come, once."""
+    def _leave_ahead(self) -> None:
+        if self._reader.ahead is not None:
+            self._reader.ahead.lower(self._wire.fileno())
+
+    def _watch(self) -> None:
+        """Frames may be read ahead of turns while the wire stands between two of them."""
+        is_at_boundary = self.is_up and self._wire.is_at_boundary
+        if self._reader.ahead is not None and is_at_boundary != self._is_watched:
+            self._is_watched = is_at_boundary
+            self._reader.ahead.watch(self._wire.fileno(), is_at_boundary)
+
+    def _on_readable(self, chunk: bytes | None) -> None:
+        """Reads what has come, once. `chunk` is what was read ahead."""
         try:
-            received = self._wire.receive()
+            received = self._wire.receive() if chunk is None else self._wire.take_in(chunk)
             self._silent_ticks = 0
             for raw in received:
                 frame = decode(raw)
@@ -128,6 +149,8 @@ class ExpressLink:
             self.end(str(error))
         except Exception as error:
             self.end("a fault in this edge", error)
+        if self.is_up:
+            self._watch()
 
     def _on_neighbour(self, frame: Frame) -> None:
         try:

@@ -256,6 +256,18 @@ def encode_batch(
     return encode(envelope, (packed.payload,))
 
 
+def lone_batch_head(to: Sequence[str]) -> bytes:
+    """What comes before a batch for these edges."""
+    return Envelope(to=to).SerializeToString()
+
+
+def stream_id(stream: StreamKey) -> bytes:
+    """How a batch says which stream it is of."""
+    message = StreamId()
+    write_stream(message, stream)
+    return message.SerializeToString()
+
+
 def decode_batch(frame: bytes) -> Batch:
     """Raises FrameError when it is not a batch or its columns contradict each other."""
     envelope, payload, _ = decode(frame)

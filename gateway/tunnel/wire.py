@@ -41,6 +41,7 @@ _LINUX_THIN_LINEAR_TIMEOUTS = 16
 
 class Wire:
     """One connection. `on_broken` is called with the reason when writing shows that it is over;
+    `on_queued` when frames begin to wait or it is closed: nobody else may write on it any more;
     `on_drained` when the queue falls to `low_bytes` after it was above `high_bytes`. Belongs to
     whoever has the loop's turn."""
 
@@ -57,6 +58,7 @@ class Wire:
         self.is_congested = False
         self.is_open = True
         self.on_broken: Callable[[str], None] = _ignore
+        self.on_queued: Callable[[], None] = _nothing
         self.on_drained: Callable[[], None] = _nothing
         self._socket = connected
         self._loop = asyncio.get_running_loop()
@@ -78,6 +80,7 @@ class Wire:
         """What is still queued is gone."""
         if self.is_open:
             self.is_open = False
+            self.on_queued()
             self._loop.remove_writer(self._socket)
             self._socket.close()
             self._queue.clear()
@@ -100,9 +103,15 @@ class Wire:
 
     # ------------------------------------------------------------ sending
 
-    def send(self, frame: bytes) -> bool:
+    @property
+    def is_idle(self) -> bool:
+        """Whether a frame would be written at once, by whoever holds the descriptor."""
+        return self.is_open and not self._queue
+
+    def send(self, frame: bytes, sent: int = 0) -> bool:
         """Written at once when nothing waits, else queued; False when the connection is over, the
-        queue full or the frame larger than any link takes."""
+        queue full or the frame larger than any link takes. `sent`: so many bytes of it and its
+        length have gone ahead."""
         size = len(frame)
         if self._queue:
             return self._put(frame, size)
@@ -111,7 +120,7 @@ class Wire:
         try:
             if size <= _JOINED_BYTES:
                 record = _LENGTH.pack(size) + frame
-                sent = self._write(record)
+                sent = sent or self._write(record)
                 if sent == _LENGTH_BYTES + size:
                     return True
                 self._keep(memoryview(record)[sent:])
@@ -143,6 +152,7 @@ class Wire:
 
     def _keep(self, part: bytes | memoryview) -> None:
         if not self._queue:
+            self.on_queued()
             self._loop.add_writer(self._socket, self._flush)
         self._queue.append(part)
         self.queued_bytes += len(part)
@@ -173,6 +183,16 @@ class Wire:
             self.on_drained()
 
     # ------------------------------------------------------------ receiving
+
+    @property
+    def is_at_boundary(self) -> bool:
+        """Whether what comes next is the beginning of a frame."""
+        return not self._filled and not self._missing
+
+    def take_in(self, chunk: bytes) -> list[bytes]:
+        """The frames of what somebody else has read, at a boundary; raises as `receive` does."""
+        self._buffer[: len(chunk)] = chunk
+        return self._split(len(chunk))
 
     def receive(self) -> list[bytes]:
         """The frames completed by one read, perhaps none. Raises LinkError when the connection is

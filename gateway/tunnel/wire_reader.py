@@ -11,18 +11,37 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Protocol
 
+_FOR_EVER_MS = -1
 _MOST_BUSY_S = 0.002
 """As long as there is always more to read, the loop has a turn so often."""
+
+
+class Ahead(Protocol):
+    """Reads and writes wires between two turns, ahead of what happens in the next one."""
+
+    def wait(self, epoll: int, timeout_ms: int) -> list[int]:
+        """Descriptors that are readable, but for one that was read. -1: as long as it takes."""
+        ...
+
+    def watch(self, descriptor: int, is_at_boundary: bool) -> None:
+        """A wire may be read that stands between two frames."""
+        ...
+
+    def lower(self, descriptor: int) -> None:
+        """Nothing may be written on this wire until somebody aims at it again."""
+        ...
 
 
 class WireReader:
     """Calls what was added for a descriptor whenever it is readable, with `turn` held: whoever
     holds that does as if on the loop, and the loop lets go of it while it waits."""
 
-    def __init__(self, turn: AbstractContextManager[object]) -> None:
+    def __init__(self, turn: AbstractContextManager[object], ahead: Ahead | None = None) -> None:
+        self.ahead = ahead
         self._turn = turn
-        self._readers: dict[int, Callable[[], None]] = {}
+        self._readers: dict[int, Callable[[bytes | None], None]] = {}
         self._thread: threading.Thread | None = None
         self._is_stopping = False
         self._gate = threading.Lock()
@@ -50,7 +69,8 @@ class WireReader:
         self._epoll.close()
         os.close(self._alarm)
 
-    def add(self, descriptor: int, on_readable: Callable[[], None]) -> None:
+    def add(self, descriptor: int, on_readable: Callable[[bytes | None], None]) -> None:
+        """It gets what was read ahead, or is to read itself."""
         self._readers[descriptor] = on_readable
         self._epoll.register(descriptor, select.EPOLLIN)
 
@@ -58,28 +78,39 @@ class WireReader:
         """Does nothing when it was not added. Before the descriptor is closed."""
         if self._readers.pop(descriptor, None) is not None:
             self._epoll.unregister(descriptor)
+            if self.ahead is not None:
+                self.ahead.watch(descriptor, False)
+
+    def on_read(self, descriptor: int, chunk: bytes) -> None:
+        """This was read ahead, and the turn that was to come is there."""
+        on_readable = self._readers.get(descriptor)
+        if on_readable is not None:
+            on_readable(chunk)
+
+    def _wait(self, timeout_ms: int) -> list[int]:
+        if self.ahead is not None:
+            return self.ahead.wait(self._epoll.fileno(), timeout_ms)
+        return [descriptor for descriptor, _ in self._epoll.poll(timeout_ms / 1e3)]
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        wait = self._epoll.poll
         while not self._is_stopping:
-            ready = wait()
-            self._read(ready)
+            self._read(self._wait(_FOR_EVER_MS))
             until_s = time.monotonic() + _MOST_BUSY_S
-            while (ready := wait(0)) and not self._is_stopping:
+            while (ready := self._wait(0)) and not self._is_stopping:
                 if time.monotonic() > until_s:
                     self._let_loop_pass(loop)
                     until_s = time.monotonic() + _MOST_BUSY_S
                 self._read(ready)
         loop.call_soon_threadsafe(self._ended.set_result, None)
 
-    def _read(self, ready: list[tuple[int, int]]) -> None:
+    def _read(self, ready: list[int]) -> None:
         readers = self._readers
-        with self._turn:
-            for descriptor, _ in ready:
+        with self._turn:  # also for none: what was read ahead is accounted for when it begins
+            for descriptor in ready:
                 on_readable = readers.get(descriptor)
                 # None: removed since, or the alarm.
                 if on_readable is not None:
-                    on_readable()
+                    on_readable(None)
 
     def _let_loop_pass(self, loop: asyncio.AbstractEventLoop) -> None:
         """A lock is not fair: who lets go of it and takes it again at once has it for ever."""

@@ -387,7 +387,7 @@ def test_pings_of_the_direct_link_set_the_clock(world: World) -> None:
     link = ExpressLink.__new__(ExpressLink)
     now_ns = world.clocks.wall_ns
     link.clock = (now_ns, now_ns + 7 * MS, now_ns + 2 * MS)
-    link.send = lambda frame: True  # type: ignore[method-assign]
+    link.send = lambda frame, sent=0: True  # type: ignore[method-assign]
     world.links.direct = cast(FakeLink, link)
     world.clocks.pass_ms(2)
     world.pairs.tick()

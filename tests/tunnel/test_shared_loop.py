@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from gateway.shared_loop import SharedLoop, _Baton, _Selector, running_loop
+from gateway.shared_loop import SharedLoop, _Baton, _nothing, _Selector, running_loop
 from tests.tunnel.parts import run
 
 
@@ -32,7 +32,7 @@ def test_what_was_closed_while_the_loop_looked_has_no_news() -> None:
     baton.take()
     near, far = socket.socketpair()
     other, peer = socket.socketpair()
-    with _Selector(baton) as selector, near, far, other, peer:
+    with _Selector(baton, _nothing, _nothing) as selector, near, far, other, peer:
         for each in (near, other):
             selector.register(each, selectors.EVENT_READ)
         for each in (far, peer):

@@ -1,0 +1,89 @@
+/* What bulk.c and shortcut.c share: the functions of Cyclone DDS, which come in as addresses, and
+   samples that were taken. */
+
+#ifndef DDSWAN_BULK_H
+#define DDSWAN_BULK_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+/* ------------------------------------------------------------ what Cyclone DDS offers */
+
+typedef struct {
+    uint32_t sample_state, view_state, instance_state;
+    bool valid_data;
+    int64_t source_timestamp;
+    uint64_t instance_handle, publication_handle;
+    uint32_t disposed_generation_count, no_writers_generation_count;
+    uint32_t sample_rank, generation_rank, absolute_generation_rank;
+} sample_info;
+
+/* How the Python binding hands a sample to DDS and gets one. */
+typedef struct {
+    void *bytes;
+    size_t size;
+} container;
+
+typedef int32_t (*collector)(void *, const sample_info *, const void *type, void *data);
+typedef int32_t (*write_function)(int32_t writer, const void *sample, int64_t time);
+
+enum { WRITE, DISPOSE, WRITE_DISPOSE, UNREGISTER, KINDS };
+
+struct dds_functions {
+    int32_t (*take)(int32_t reader, uint32_t most, uint64_t instance, uint32_t mask, collector,
+                    void *);
+    uint32_t (*size)(const void *data);
+    void *(*to_ser_ref)(const void *data, size_t offset, size_t size, struct iovec *);
+    void (*to_ser_unref)(void *data, const struct iovec *);
+    bool (*untyped_to_sample)(const void *type, const void *data, void *sample, void **, void *);
+    void (*release)(void *);
+    int32_t (*flush)(int32_t writer);
+    int32_t (*wait)(int32_t waitset, intptr_t *found, size_t most, int64_t timeout);
+    int32_t (*take_status)(int32_t entity, uint32_t *status, uint32_t mask);
+    write_function write[KINDS];
+};
+
+extern struct dds_functions dds;
+
+/* ------------------------------------------------------------ taking */
+
+/* What DDS has handed out: held by a reference, or a key that is ours (`held` is NULL). */
+typedef struct {
+    sample_info info;
+    struct iovec part;
+    void *held;
+} sample;
+
+typedef struct {
+    sample *samples;
+    size_t count, room;
+} store;
+
+/* Puts up to `most` samples of a reader into an empty store. Needs no interpreter lock. */
+void fill(store *, int32_t reader, uint32_t most, uint32_t mask);
+/* Writes only, to instances that live and never died. */
+bool is_plain(const store *);
+/* What was taken goes back to DDS. */
+void let_go(store *);
+
+/* ------------------------------------------------------------ shortcut.c */
+
+/* Until Python opens its gate. Before anything else. */
+void close_shortcut(void);
+/* The time on the clock aims are set by. */
+int64_t monotonic_ns(void);
+/* Sends what a reader that is aimed at has; whether nothing else need be done for it soon. */
+bool shoot(int32_t reader);
+/* How long what was done may wait to be accounted for: who gets the sample needs the processor. */
+#define REST_NS 200000
+/* What was taken for that. NULL: nothing. */
+store *shot(int32_t reader);
+/* Whether this sample was written ahead, and what DDS said. Told once. */
+bool was_written(int32_t writer, int64_t time, int32_t *code);
+
+extern PyMethodDef shortcut_methods[];
+
+#endif
