@@ -285,7 +285,7 @@ class Egress:
                 self._finish_if_complete(inbound, mirror)
 
     def _forget(self, inbound: Inbound, mirror: Mirror) -> None:
-        inbound.take_aim(None)
+        inbound.close()
         mirror.count_losses(inbound)
         mirror.inbound.pop(inbound.key, None)
         self._inbound.pop(inbound.key, None)

@@ -98,6 +98,10 @@ class Inbound:
         else:
             self._aim.lower()
 
+    def close(self) -> None:
+        """Nothing of it is written any more."""
+        self._aim.close()
+
     @property
     def waiting_bytes(self) -> int:
         """Bytes that have arrived and are not in DDS yet."""

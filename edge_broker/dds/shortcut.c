@@ -548,6 +548,23 @@ static PyObject *aim_in(PyObject *self, PyObject *args)
     return PyBool_FromLong(is_aimed);
 }
 
+PyDoc_STRVAR(end_in_doc, "end_in(stream): nothing of it is accounted for any more");
+
+static PyObject *end_in(PyObject *self, PyObject *stream)
+{
+    (void)self;
+    char *bytes;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(stream, &bytes, &size) < 0)
+        return NULL;
+    incoming *aim = incoming_of((uint8_t *)bytes, (size_t)size);
+    if (aim != NULL) {
+        unread -= aim->is_written;
+        aim->is_aimed = aim->is_written = false;
+    }
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(watch_doc, "watch(wire, is_at_boundary) -> whether it may be read ahead of turns");
 
 static PyObject *watch(PyObject *self, PyObject *args)
@@ -612,6 +629,7 @@ PyMethodDef shortcut_methods[] = {
     {"forget", forget, METH_O, forget_doc},
     {"lower", lower, METH_O, lower_doc},
     {"aim_in", aim_in, METH_VARARGS, aim_in_doc},
+    {"end_in", end_in, METH_O, end_in_doc},
     {"watch", watch, METH_VARARGS, watch_doc},
     {"await_wires", await_wires, METH_VARARGS, await_wires_doc},
     {NULL, NULL, 0, NULL},

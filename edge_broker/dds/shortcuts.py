@@ -80,6 +80,11 @@ class IncomingAim:
             self._is_set = False
             bulk.aim_in(self._stream, 0, 0)
 
+    def close(self) -> None:
+        """The stream is over, whatever was written of it."""
+        if IS_COMPILED:
+            bulk.end_in(self._stream)
+
 
 class WiresAhead(Ahead):
     """What the reader of wires asks."""

@@ -1,0 +1,447 @@
+"""The shortcut of lone samples does what the edge would do, or leaves it alone: over real DDS and a
+pair of connected sockets.
+"""
+
+# mypy: disable-error-code="arg-type"
+# (cyclonedds' type constructors are values, not types, to a checker.)
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from cyclonedds.core import WaitSet
+from cyclonedds.domain import DomainParticipant
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edge_broker.dds import bulk, native, samples, shortcuts
+from edge_broker.dds.samples import Plain as Taken
+from edge_broker.dds.shortcuts import IncomingAim, OutgoingAim, Sent
+from gateway.tunnel import messages
+from gateway.tunnel.columns import pack
+from gateway.tunnel.frames import (
+    Envelope,
+    StreamKey,
+    decode_batch,
+    encode_batch,
+    extended,
+    lone_batch_head,
+    stream_id,
+)
+from gateway.tunnel.tunnel_pb2 import Trace
+from tests.edge.parts import Keyed, Pair, Plain, batch_of, gather, never, take, write
+
+pytestmark = pytest.mark.dds
+
+KEY = StreamKey("e-a", 12345678901234567890, 7)
+LONG_S = 20.0
+SECOND_NS = 1_000_000_000
+BAD_PARAMETER = -3
+
+
+class Wires:
+    """Two ends of a connection, one of them watched."""
+
+    def __init__(self) -> None:
+        self.near, self.far = socket.socketpair()
+        self.near.setblocking(False)
+        self.far.settimeout(LONG_S)
+        self.epoll = select.epoll()
+        self.epoll.register(self.near, select.EPOLLIN)
+        self.ahead = shortcuts.WiresAhead()
+        self.ahead.watch(self.near.fileno(), True)
+
+    def close(self) -> None:
+        self.ahead.watch(self.near.fileno(), False)
+        self.ahead.lower(self.near.fileno())
+        self.epoll.close()
+        self.near.close()
+        self.far.close()
+
+    def wait(self, timeout_ms: int = 10_000) -> list[int]:
+        return self.ahead.wait(self.epoll.fileno(), timeout_ms)
+
+    def record(self) -> bytes:
+        """The next one, with its length."""
+        size = b""
+        while len(size) < 4:
+            size += self.far.recv(4 - len(size))
+        frame = b""
+        while len(frame) < int.from_bytes(size, "little"):
+            frame += self.far.recv(int.from_bytes(size, "little") - len(frame))
+        return size + frame
+
+
+@pytest.fixture
+def wires() -> Iterator[Wires]:
+    wires = Wires()
+    yield wires
+    wires.close()
+
+
+News = tuple[list[int], list[tuple[int, bytes]]]
+
+
+@contextmanager
+def between_turns() -> Iterator[News]:
+    """What has been done meanwhile is there at the end."""
+    news: News = ([], [])
+    bulk.open_gate()
+    try:
+        yield news
+    finally:
+        if bulk.close_gate():
+            readers, chunks = bulk.news()
+            news[0].extend(readers)
+            news[1].extend(chunks)
+
+
+class Out:
+    """A writer in the LAN, the edge's reader, and what waits for it."""
+
+    def __init__(self, near: DomainParticipant, far: DomainParticipant, type_: type) -> None:
+        self.pair = Pair(far, near, type_)
+        self.reader = self.pair.reader._ref
+        self.waitset = WaitSet(near)
+        assert native.watch_data(self.waitset._ref, self.reader) == native.RETCODE_OK
+        self.aim = OutgoingAim(self.reader)
+        self.pair.writer.write(type_(*_NOTHING[type_]))
+        assert self.wait() == [self.reader]
+        taken = samples.take(self.reader, 10)
+        assert isinstance(taken, Taken)
+        (self.writer,) = taken.writer_handles()
+
+    def wait(self, timeout_ns: int = 10 * SECOND_NS) -> list[int]:
+        return samples.wait(self.waitset._ref, timeout_ns)
+
+    def set(
+        self,
+        wires: Wires,
+        first: int = 2,
+        to: tuple[str, ...] = ("e-b",),
+        *,
+        writer: int = 0,
+        good_s: float = LONG_S,
+    ) -> None:
+        until_s = time.monotonic() + good_s
+        head = (lone_batch_head(to), stream_id(KEY))
+        wire = wires.near.fileno()
+        self.aim.set(wire, writer or self.writer, *head, first, until_s, is_all=True)
+
+
+_NOTHING: dict[type, tuple[object, ...]] = {Plain: (0, []), Keyed: (0, 1, [])}
+
+
+# ---------------------------------------------------------------- from DDS to a wire
+
+
+@pytest.mark.parametrize("first", [2, 127, 128, 1 << 40])
+@pytest.mark.parametrize("size", [0, 1, 120, 8000])
+@pytest.mark.parametrize("to", [("e-b",), ("e-b" * 60, "é")])
+def test_it_sends_what_the_edge_would(
+    near: DomainParticipant,
+    far: DomainParticipant,
+    wires: Wires,
+    first: int,
+    size: int,
+    to: tuple[str, ...],
+) -> None:
+    out = Out(near, far, Plain)
+    out.set(wires, first, to)
+    with between_turns() as news:
+        out.pair.writer.write(Plain(1, [3] * size))
+        assert out.wait() == [out.reader]
+    assert news == ([out.reader], [])
+    taken = samples.take(out.reader, 10)
+    assert isinstance(taken, Taken)
+    assert samples.take(out.reader, 10) is None
+    sent = out.aim.lower()
+    assert sent is not None
+    assert abs(time.time_ns() - sent.at_ns) < LONG_S * 1e9
+    frame = encode_batch(KEY, to, first, taken.packed, sent.at_ns)
+    record = wires.record()
+    assert record == len(frame).to_bytes(4, "little") + frame
+    assert sent.bytes == len(record)
+    assert out.aim.lower() is None
+
+
+def test_it_sends_one_and_leaves_what_comes_with_it(
+    near: DomainParticipant, far: DomainParticipant, wires: Wires
+) -> None:
+    out = Out(near, far, Plain)
+    out.set(wires)
+    for index in range(1, 6):
+        out.pair.writer.write(Plain(index, []))
+    out.pair.settle()
+    with between_turns() as news:
+        assert out.wait() == [out.reader]
+    assert news[0] == [out.reader]
+    assert decode_batch(wires.record()[4:]).count == 1
+    assert len(take(out.reader, 100)) == 1
+    assert isinstance(out.aim.lower(), Sent)
+    assert len(take(out.reader, 100)) == 4
+
+
+@pytest.mark.parametrize("why", ["closed", "late", "stranger", "lowered", "wire lowered", "all"])
+def test_it_sends_nothing_unless_it_is_sure(
+    near: DomainParticipant, far: DomainParticipant, wires: Wires, why: str
+) -> None:
+    """The sample is there for whoever takes it then."""
+    out = Out(near, far, Plain)
+    out.set(
+        wires,
+        writer=out.writer + 1 if why == "stranger" else 0,
+        good_s=-1.0 if why == "late" else LONG_S,
+    )
+    if why == "lowered":
+        assert out.aim.lower() is None
+    elif why == "wire lowered":
+        wires.ahead.lower(wires.near.fileno())
+    elif why == "all":
+        shortcuts.lower_all()
+    if why == "closed":  # a turn is under way
+        out.pair.writer.write(Plain(1, []))
+        assert out.wait() == [out.reader]
+    else:
+        with between_turns():
+            out.pair.writer.write(Plain(1, []))
+            assert out.wait() == [out.reader]
+    assert len(take(out.reader)) == 1
+    assert out.aim.lower() is None
+    wires.far.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        wires.far.recv(1)
+
+
+@pytest.mark.parametrize("what", ["large", "disposed"])
+def test_what_is_no_plain_small_sample_is_only_taken(
+    near: DomainParticipant, far: DomainParticipant, wires: Wires, what: str
+) -> None:
+    out = Out(near, far, Keyed)
+    out.set(wires)
+    with between_turns() as news:
+        if what == "large":
+            out.pair.writer.write(Keyed(1, 1, [0] * 9000))
+        else:
+            out.pair.writer.dispose(Keyed(0, 1, []))
+        assert out.wait() == [out.reader]
+    assert news[0] == [out.reader]
+    assert len(take(out.reader)) == 1
+    assert out.aim.lower() is None
+
+
+def test_a_full_wire_takes_a_part_and_the_edge_goes_on_from_there(
+    near: DomainParticipant, far: DomainParticipant, wires: Wires
+) -> None:
+    """Or it takes nothing, and the edge does all."""
+    outcomes = set()
+    wires.near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    for size in (1, 4000, 8000):
+        out = Out(near, far, Plain)
+        for _ in range(10):
+            out.set(wires)
+            with between_turns() as news:
+                out.pair.writer.write(Plain(1, [3] * size))
+                assert out.wait() == [out.reader]
+            assert news[0] == [out.reader]
+            assert len(take(out.reader)) == 1
+            out.pair.settle()
+            sent = out.aim.lower()
+            outcomes.add("nothing" if sent is None else "something")
+    assert outcomes == {"nothing", "something"}
+
+
+def test_a_reader_that_goes_takes_what_was_taken_with_it(
+    near: DomainParticipant, far: DomainParticipant, wires: Wires
+) -> None:
+    out = Out(near, far, Plain)
+    out.set(wires)
+    with between_turns() as news:
+        out.pair.writer.write(Plain(1, []))
+        assert out.wait() == [out.reader]
+    assert news[0] == [out.reader]
+    out.aim.close()
+    assert take(out.reader) == []
+
+
+# ---------------------------------------------------------------- from a wire to DDS
+
+
+class In:
+    """The writer of a mirror, and a reader in its LAN."""
+
+    def __init__(self, near: DomainParticipant, far: DomainParticipant) -> None:
+        self.pair = Pair(near, far, Plain)
+        self.writer = self.pair.writer._ref
+        self.aim = IncomingAim(stream_id(KEY))
+        write(self.writer, _sample(), 5)
+        ((self.sample, _),) = gather(self.pair.reader._ref, 1)
+
+    def frame(self, first: int = 8, *, key: StreamKey = KEY, time_ns: int = 77) -> bytes:
+        return encode_batch(key, ("e-b",), first, pack([time_ns], [self.sample]), 99)
+
+    def arrived(self) -> list[int]:
+        self.pair.settle()
+        return [info.source_timestamp for _, info in take(self.pair.reader._ref)]
+
+
+def _sample() -> bytes:
+    return b"\x00\x01\x00\x00" + (3).to_bytes(4, "little") + (2).to_bytes(4, "little") + b"\1\2\0\0"
+
+
+def _records(*frames: bytes) -> bytes:
+    return b"".join(len(frame).to_bytes(4, "little") + frame for frame in frames)
+
+
+@pytest.fixture
+def inwards(near: DomainParticipant, far: DomainParticipant) -> Iterator[In]:
+    inwards = In(near, far)
+    yield inwards
+    inwards.aim.close()
+
+
+def test_it_writes_a_lone_batch_that_is_next_and_says_so_once(inwards: In, wires: Wires) -> None:
+    inwards.aim.set(inwards.writer, 8)
+    records = _records(inwards.frame())
+    with between_turns() as news:
+        wires.far.sendall(records)
+        assert wires.wait() == []
+    assert news == ([], [(wires.near.fileno(), records)])
+    assert inwards.arrived() == [77]
+    batch = batch_of([inwards.sample], [77])
+    assert samples.write(inwards.writer, batch, 0, never) == 1
+    assert inwards.arrived() == []
+    assert samples.write(inwards.writer, batch, 0, never) == 1
+    assert inwards.arrived() == [77]
+
+
+def test_lone_batches_of_several_streams_come_together(
+    inwards: In, wires: Wires, near: DomainParticipant, far: DomainParticipant
+) -> None:
+    other = In(near, far)
+    key = KEY._replace(number=8)
+    aim = IncomingAim(stream_id(key))
+    aim.set(other.writer, 1)
+    inwards.aim.set(inwards.writer, 8)
+    records = _records(inwards.frame(), other.frame(1, key=key))
+    with between_turns() as news:
+        wires.far.sendall(records)
+        assert wires.wait() == []
+    assert news == ([], [(wires.near.fileno(), records)])
+    assert (inwards.arrived(), other.arrived()) == ([77], [77])
+    for each in (inwards, other):
+        assert samples.write(each.writer, batch_of([each.sample], [77]), 0, never) == 1
+        assert each.arrived() == []
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["another number", "another stream", "two samples", "traced", "disposed", "half", "ack first"],
+)
+def test_it_only_reads_what_it_is_not_sure_of(inwards: In, wires: Wires, what: str) -> None:
+    inwards.aim.set(inwards.writer, 8)
+    sample = inwards.sample
+    frames = {
+        "another number": inwards.frame(9),
+        "another stream": inwards.frame(key=KEY._replace(number=8)),
+        "two samples": encode_batch(KEY, ("e-b",), 8, pack([1, 2], [sample, sample]), 99),
+        "traced": extended(inwards.frame(), Envelope(trace=Trace(share=1.0)).SerializeToString()),
+        "disposed": encode_batch(KEY, ("e-b",), 8, pack([1], [sample], b"\1"), 99),
+    }
+    records = _records(frames.get(what, inwards.frame()))
+    if what == "half":
+        records = records[:-1]
+    elif what == "ack first":
+        ack = messages.pong(messages.Ping(1, 2, False), 3)
+        records = _records(ack) + records
+    with between_turns() as news:
+        wires.far.sendall(records)
+        assert wires.wait() == []
+    assert news == ([], [(wires.near.fileno(), records)])
+    assert inwards.arrived() == []
+
+
+@pytest.mark.parametrize("why", ["closed", "lowered", "unwatched"])
+def test_it_reads_nothing_unless_it_may(inwards: In, wires: Wires, why: str) -> None:
+    inwards.aim.set(inwards.writer, 8)
+    if why == "lowered":
+        inwards.aim.lower()
+    elif why == "unwatched":
+        wires.ahead.watch(wires.near.fileno(), False)
+    wires.far.sendall(_records(inwards.frame()))
+    if why == "closed":
+        assert wires.wait() == [wires.near.fileno()]
+        assert not bulk.news()[1]
+    else:
+        with between_turns() as news:
+            assert wires.wait() == ([] if why == "lowered" else [wires.near.fileno()])
+        assert len(news[1]) == (why == "lowered")
+    assert inwards.arrived() == []
+
+
+def test_the_end_of_a_connection_is_for_others_to_read(inwards: In, wires: Wires) -> None:
+    inwards.aim.set(inwards.writer, 8)
+    wires.far.close()
+    with between_turns() as news:
+        assert wires.wait() == [wires.near.fileno()]
+    assert news == ([], [])
+
+
+def test_what_dds_says_is_told_when_the_edge_writes(inwards: In, wires: Wires) -> None:
+    """As if it had written itself just then: here, that there is no such writer."""
+    gone = 1
+    inwards.aim.set(gone, 8)
+    with between_turns() as news:
+        wires.far.sendall(_records(inwards.frame()))
+        assert wires.wait() == []
+    assert len(news[1]) == 1
+    codes: list[int] = []
+    assert samples.write(gone, batch_of([inwards.sample], [77]), 0, codes.append) == 1
+    assert codes == [BAD_PARAMETER]
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_garbage_is_handed_on_as_it_came(inwards: In, wires: Wires, data: st.DataObject) -> None:
+    """Frames with some bytes changed, and bytes that never were frames. What is still a batch of
+    the next number may be written; then it is what the edge reads in it, too."""
+    valid = bytearray(_records(inwards.frame(time_ns=1000)))
+    if data.draw(st.booleans()):
+        for _ in range(data.draw(st.integers(1, 4))):
+            at = data.draw(st.integers(0, len(valid) - 1))
+            valid[at] = data.draw(st.integers(0, 255))
+        raw = bytes(valid)
+    else:
+        raw = data.draw(st.binary(min_size=1, max_size=300))
+    inwards.aim.set(inwards.writer, 8)
+    with between_turns() as news:
+        wires.far.sendall(raw)
+        assert wires.wait() == []
+    assert b"".join(chunk for _, chunk in news[1]) == raw
+    arrived = inwards.arrived()
+    if arrived:
+        batch = decode_batch(raw[4 : 4 + int.from_bytes(raw[:4], "little")])
+        assert (batch.stream, batch.first, list(batch.timestamps)) == (KEY, 8, arrived)
+        assert samples.write(inwards.writer, batch, 0, never) == 1
+        assert inwards.arrived() == []
+    inwards.aim.close()  # DDS may have rejected what was written
+
+
+def test_there_is_room_for_so_many_streams(inwards: In) -> None:
+    """More aims than there is room for are refused; those that were lowered make room."""
+    aims = [IncomingAim(stream_id(StreamKey("x", 1, number))) for number in range(300)]
+    for aim in aims:
+        aim.set(inwards.writer, 1)
+    held = sum(aim._is_set for aim in aims)
+    assert 200 < held < 300
+    for aim in aims:
+        aim.lower()
+    late = IncomingAim(stream_id(KEY))
+    late.set(inwards.writer, 1)
+    assert late._is_set
+    late.lower()
