@@ -5,6 +5,9 @@ threads may take, and a run that fails when a task, a socket or a thread outlive
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+import select
 import selectors
 import struct
 import threading
@@ -17,6 +20,7 @@ from gateway.tunnel.express import ExpressLinks
 from gateway.tunnel.express_greeting import Candidate
 from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Frame
+from gateway.tunnel.wire_reader import Ahead
 from tests.tunnel.parts import FABRIC, connections, hello, until
 
 LOOPBACK = "127.0.0.1:0"
@@ -65,6 +69,7 @@ class Edge:
         most_links: int = 64,
         fabric: str = FABRIC,
         on_frame: Callable[[bytes], None] | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
         self.edge = edge
         self.incarnation = incarnation
@@ -89,6 +94,7 @@ class Edge:
             on_drained=self.drained.append,
             on_failure=self.failures.append,
             turn=turn,
+            ahead=ahead,
             most_links=most_links,
         )
 
@@ -135,6 +141,38 @@ class Edge:
             )
 
         await until(is_linked)
+
+
+class ReadsAhead:
+    """Reads wires that stand between two frames, as much as it likes, and hands that on at the
+    beginning of a turn."""
+
+    def __init__(self, turn: threading.Lock) -> None:
+        self.on_read: Callable[[int, bytes], None]
+        self.reads = 0
+        self.lowered: list[int] = []
+        self._turn = turn
+        self._watched: set[int] = set()
+        self._draw = random.Random(3)
+
+    def wait(self, epoll: int, timeout_ms: int) -> list[int]:
+        with select.epoll.fromfd(os.dup(epoll)) as poll:
+            found = [each for each, _ in poll.poll(timeout_ms / 1e3)]
+        for descriptor in found:
+            with self._turn, suppress(OSError):  # it is over: for others to find out
+                if descriptor in self._watched and (
+                    chunk := os.read(descriptor, self._draw.choice((1, 5, 100, 60_000)))
+                ):
+                    self.reads += 1
+                    self.on_read(descriptor, chunk)
+                    found = []
+        return found
+
+    def watch(self, descriptor: int, is_at_boundary: bool) -> None:
+        (self._watched.add if is_at_boundary else self._watched.discard)(descriptor)
+
+    def lower(self, descriptor: int) -> None:
+        self.lowered.append(descriptor)
 
 
 class Caller:

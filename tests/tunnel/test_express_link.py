@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 import struct
@@ -20,7 +21,7 @@ from gateway.tunnel import express, express_link, messages
 from gateway.tunnel.express_greeting import Candidate
 from gateway.tunnel.frames import MAX_FRAME_BYTES
 from gateway.tunnel.wire import Wire
-from tests.tunnel.express_parts import Caller, Edge, frame_to, run
+from tests.tunnel.express_parts import Caller, Edge, ReadsAhead, frame_to, run
 from tests.tunnel.parts import until
 
 _MIB = 1024 * 1024
@@ -58,6 +59,56 @@ def test_frames_of_all_sizes_arrive_whole_and_in_order() -> None:
             await until(lambda: len(b.frames) == len(frames))
             assert b.frames == frames
             assert a.link(b).queued_bytes == 0
+
+    run(test)
+
+
+def test_frames_that_were_read_ahead_are_as_whole() -> None:
+    """Whatever part of them that was, and whoever reads the rest."""
+
+    async def test(turn: threading.Lock) -> None:
+        draw = random.Random(5)
+        frames = [frame_to("b", draw.choice((10, 1_000, 60_000, 140_000))) for _ in range(300)]
+        ahead = ReadsAhead(turn)
+        async with Edge("a", turn) as a, Edge("b", turn, ahead=ahead) as b:
+            ahead.on_read = b.links.on_read
+            a.want(b)
+            await a.linked(b)
+            for frame in frames:
+                assert a.link(b).send(frame)
+                if draw.random() < 0.5:
+                    await asyncio.sleep(0)
+            await until(lambda: len(b.frames) == len(frames))
+            assert b.frames == frames
+            assert ahead.reads > 20
+            a.links.converge({})
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [0, 100, 16_300])
+def test_frames_that_have_partly_gone_ahead_go_on(size: int) -> None:
+    async def test(turn: threading.Lock) -> None:
+        ahead = ReadsAhead(turn)
+        async with Edge("a", turn, ahead=ahead) as a, Edge("b", turn) as b:
+            ahead.on_read = a.links.on_read
+            a.want(b)
+            await a.linked(b)
+            link = a.link(b)
+            frame = frame_to("b", size)
+            record = struct.pack("<I", len(frame)) + frame
+            descriptor = link.open_descriptor
+            assert descriptor is not None
+            for sent in (1, 4, 10, len(record) - 1, len(record)):
+                await until(lambda: link.open_descriptor == descriptor)
+                assert os.write(descriptor, record[:sent]) == sent
+                assert link.send(frame, sent)
+            await b.got(*[frame] * 5)
+            # The rest had to wait for the connection: nobody may write before it.
+            assert ahead.lowered.count(descriptor) == 4
+            link.end("enough")
+            assert link.open_descriptor is None
+            assert ahead.lowered.count(descriptor) == 5
 
     run(test)
 

@@ -115,3 +115,53 @@ def test_a_turn_is_the_loop() -> None:
         assert "guest" in problems[0]
 
     run(scenario())
+
+
+def test_turns_are_guarded_whoever_has_them() -> None:
+    """The loop itself, a foreign thread, and others while the loop waits for them: never two at
+    once, never none of them closed, and what the guard does belongs to the turn it opens."""
+
+    async def scenario() -> None:
+        loop = running_loop()
+        gate = threading.Lock()
+        gate.acquire()
+        problems: list[str] = []
+        loop.set_exception_handler(lambda _, context: problems.append(context["message"]))
+        scheduled: list[int] = []
+        begun = 0
+
+        def begin() -> None:
+            nonlocal begun
+            assert gate.acquire(blocking=False)
+            assert asyncio.get_running_loop() is loop
+            begun += 1
+            if begun % 3 == 0:
+                loop.call_soon(scheduled.append, begun)
+            if begun == 50:
+                raise ValueError
+
+        loop.guard_turns(begin, gate.release)
+
+        def look() -> None:
+            if not gate.locked():
+                problems.append("no guard")
+
+        def act() -> None:
+            for _ in range(100):
+                loop.take_turn(look)
+
+        thread = threading.Thread(target=act, name="guest")
+        thread.start()
+        for _ in range(100):
+            await asyncio.sleep(0.0001)
+            assert gate.locked()
+        with loop.turns_left_to_others():
+            thread.join()
+        assert gate.locked()
+        assert begun > 200
+        await asyncio.sleep(0)
+        assert scheduled == [number for number in range(1, begun) if number % 3 == 0]
+        assert len(problems) == 1
+        assert "the beginning of a turn failed" in problems[0]
+
+    run(scenario())
