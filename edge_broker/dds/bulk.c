@@ -266,8 +266,9 @@ static PyObject *take(PyObject *self, PyObject *const *args, Py_ssize_t count)
 #define DATA_AVAILABLE (1u << 8)
 
 PyDoc_STRVAR(wait_doc,
-             "wait(waitset, timeout ns) -> list of what was attached and has news; of readers the\n"
-             "news is taken. Blocks without the interpreter lock");
+             "wait(waitset, timeout ns) -> list of what was attached and has news, but for readers\n"
+             "the shortcut has emptied; of readers the news is taken. Blocks without the\n"
+             "interpreter lock");
 
 static PyObject *wait_for_data(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -283,23 +284,24 @@ static PyObject *wait_for_data(PyObject *self, PyObject *const *args, Py_ssize_t
         return NULL;
     size_t ready = 0;
     int64_t until = 0;
+    bool may_rest = true;
     Py_BEGIN_ALLOW_THREADS
-    while (ready < MOST_READY) { /* the others are found next time */
-        int32_t count = dds.wait((int32_t)waitset, found + ready, MOST_READY - ready, timeout);
-        if (count <= 0)
-            break;
-        size_t end = ready + (size_t)count < MOST_READY ? ready + (size_t)count : MOST_READY;
-        bool may_rest = true;
-        for (; ready < end; ready++) {
+    while (may_rest) {
+        int32_t count = dds.wait((int32_t)waitset, found, MOST_READY, timeout);
+        if (count > MOST_READY)
+            count = MOST_READY; /* the others are found next time */
+        for (int32_t at = 0; at < count; at++) {
             uint32_t status;
-            dds.take_status((int32_t)found[ready], &status, DATA_AVAILABLE);
-            may_rest = count <= MOST_SHOTS && shoot((int32_t)found[ready]) && may_rest;
+            dds.take_status((int32_t)found[at], &status, DATA_AVAILABLE);
+            enum shot shot = count <= MOST_SHOTS ? shoot((int32_t)found[at]) : MISSED;
+            may_rest = may_rest && shot == REST;
+            if (shot == MISSED)
+                found[ready++] = found[at];
         }
         int64_t now = monotonic_ns();
         until = until ? until : now + REST_NS;
         timeout = until - now;
-        if (!may_rest || timeout <= 0)
-            break;
+        may_rest = may_rest && count > 0 && timeout > 0;
     }
     Py_END_ALLOW_THREADS
     PyObject *list = PyList_New((Py_ssize_t)ready);

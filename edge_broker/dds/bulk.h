@@ -75,8 +75,10 @@ void let_go(store *);
 void close_shortcut(void);
 /* The time on the clock aims are set by. */
 int64_t monotonic_ns(void);
-/* Sends what a reader that is aimed at has; whether nothing else need be done for it soon. */
-bool shoot(int32_t reader);
+/* Sends what a reader that is aimed at has, if that is one sample. Afterwards the reader is empty,
+   and this must be accounted for, soon or after a rest; MISSED: nothing was done, or not all. */
+enum shot { MISSED, SOON, REST };
+enum shot shoot(int32_t reader);
 /* How long what was done may wait to be accounted for: who gets the sample needs the processor. */
 #define REST_NS 200000
 /* What was taken for that. NULL: nothing. */

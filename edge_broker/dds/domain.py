@@ -314,7 +314,10 @@ class _Waiter:
         waitset = self._waitset._ref
         while not self._is_stopping:
             ready = samples.wait(waitset, _WAIT_NS)
-            if ready:
+            if not ready:
+                # What took the shortcut is accounted for when a turn begins.
+                self._loop.take_turn(_nothing)
+            else:
                 self._loop.take_turn(self._report, ready)
                 self._gate.acquire()
                 if self._after_s:
@@ -324,3 +327,7 @@ class _Waiter:
         self._is_resting = True
         if not self._is_stopping:
             self._on_ready(ready)
+
+
+def _nothing() -> None:
+    pass

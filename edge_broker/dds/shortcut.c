@@ -34,6 +34,8 @@ void close_shortcut(void)
     sem_init(&gate, 0, 0);
 }
 
+#define PATIENCE_NS 500000
+
 static int64_t clock_ns(clockid_t which)
 {
     struct timespec now;
@@ -44,6 +46,16 @@ static int64_t clock_ns(clockid_t which)
 int64_t monotonic_ns(void)
 {
     return clock_ns(CLOCK_MONOTONIC);
+}
+
+/* Turns are short: one that is under way is waited for, though not for long. */
+static bool enter(void)
+{
+    if (sem_trywait(&gate) == 0)
+        return true;
+    int64_t until = clock_ns(CLOCK_REALTIME) + PATIENCE_NS;
+    struct timespec end = {until / 1000000000, until % 1000000000};
+    return sem_timedwait(&gate, &end) == 0;
 }
 
 /* ------------------------------------------------------------ the layout of a lone batch */
@@ -223,33 +235,34 @@ static outgoing *outgoing_of(int32_t reader)
 /* Something was done that is not accounted for yet. */
 static volatile bool has_news;
 
-bool shoot(int32_t reader)
+enum shot shoot(int32_t reader)
 {
-    bool may_rest = false;
-    if (outgoings[0] == NULL || sem_trywait(&gate) != 0)
-        return false;
+    enum shot outcome = MISSED;
     outgoing *aim = outgoing_of(reader);
-    if (aim != NULL && aim->is_aimed && !aim->is_taken) {
+    if (aim == NULL || !aim->is_aimed || !enter())
+        return outcome;
+    if (aim->reader == reader && aim->is_aimed && !aim->is_taken) {
         aim->is_aimed = false;
         if (monotonic_ns() < aim->until_ns)
-            fill(&aim->samples, reader, 1, ANY_STATE);
+            fill(&aim->samples, reader, 2, ANY_STATE);
         if (aim->samples.count) {
             const sample *only = aim->samples.samples;
             aim->is_taken = has_news = true;
             aim->sent = 0;
-            if (is_plain(&aim->samples) && only->info.publication_handle == aim->writer &&
+            if (aim->samples.count == 1 && is_plain(&aim->samples) &&
+                only->info.publication_handle == aim->writer &&
                 only->part.iov_len <= MOST_SAMPLE) {
                 uint8_t record[MOST_RECORD];
                 aim->sent_ns = clock_ns(CLOCK_REALTIME);
                 size_t size = encode(record, &aim->to, &aim->stream, aim->first, only,
                                      aim->sent_ns);
                 aim->sent = send(aim->wire, record, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-                may_rest = aim->is_all && aim->sent == (ssize_t)size;
+                outcome = aim->is_all && aim->sent == (ssize_t)size ? REST : SOON;
             }
         }
     }
     sem_post(&gate);
-    return may_rest;
+    return outcome;
 }
 
 store *shot(int32_t reader)
@@ -312,20 +325,25 @@ static bool write_ahead(text frame)
     return true;
 }
 
+static bool is_watched(int wire)
+{
+    for (size_t at = 0; at < MOST_WIRES; at++)
+        if (watched[at] == wire)
+            return true;
+    return false;
+}
+
 enum outcome { UNTOUCHED, READ, WRITTEN };
 
 /* Reads a wire whose frames may be for readers here. */
 static enum outcome receive(int wire)
 {
     enum outcome outcome = UNTOUCHED;
-    if (incomings[0] == NULL || sem_trywait(&gate) != 0)
+    if (!is_watched(wire) || incomings[0] == NULL || !enter())
         return outcome;
-    bool is_watched = false;
-    for (size_t at = 0; at < MOST_WIRES && !is_watched; at++)
-        is_watched = watched[at] == wire;
     uint8_t *into = read_bytes + read_size;
     ssize_t got = 0;
-    if (is_watched && read_count < MOST_READS)
+    if (is_watched(wire) && read_count < MOST_READS)
         got = recv(wire, into, sizeof read_bytes - read_size, MSG_DONTWAIT);
     if (got > 0) {
         reads[read_count].wire = wire;

@@ -1,8 +1,11 @@
-"""One-way latency through edge, router and edge, beside plain DDS in the same run: ten topics of
-20 samples a second, 64 bytes, RELIABLE KEEP_ALL. Run by `./dev bench latency`.
+"""One-way latency through edge, router and edge, and over a direct link, beside plain DDS in one
+run: ten topics of 20 samples a second, 64 bytes, RELIABLE KEEP_ALL. Run by `./dev bench latency`.
 """
 
 from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
 
 from tests.benchmarks.measure import (
     Meter,
@@ -18,88 +21,116 @@ from tests.benchmarks.options import Options
 from tests.lab.fabric import Fabric
 from tests.lab.namespaces import Lab
 from tests.lab.process import ProcessFailed
+from tests.lab.wan import Wan
 
 TOPICS = 10
 RATE_HZ = 20
 SIZE = 64
-P50_TARGET = 8.0
-"""The gateway's median over plain DDS's."""
-P99_TARGET = 3.0
-"""The gateway's 99th percentile over its own median."""
+DEADLINE_MS = 100
+"""What topics for the direct link offer and ask for."""
 _KEYS = ("p50_us", "p99_us", "max_us")
 _COUNT = "count"
 WARM_UP_S = 2.0
 QUICK_WARM_UP_S = 0.5
 
 
+class Arm(NamedTuple):
+    """One way samples take."""
+
+    name: str
+    from_lan: str
+    to_lan: str
+    options: tuple[str, ...] = ()
+    p50_target: float = inf
+    """Its median over plain DDS's."""
+    p99_target: float = inf
+    """Its 99th percentile over its own median."""
+
+    @property
+    def is_plain(self) -> bool:
+        return self.from_lan == self.to_lan
+
+
+PLAIN = Arm("plain", "plain", "plain")
+GATEWAYS = (
+    Arm("routed", "a", "b", (), 8.0, 3.0),
+    Arm("express", "a", "b", (f"--deadline-ms={DEADLINE_MS}",), 3.0, 2.0),
+)
+ARMS = (PLAIN, *GATEWAYS)
+
+
 def run(options: Options) -> int:
     lans = ["a", "b"]
-    plain: list[Result] = []
-    through: list[Result] = []
+    runs: dict[str, list[Result]] = {arm.name: [] for arm in ARMS}
     began = environment()
-    with Lab(*lans, "plain") as lab, Fabric(lab, lans) as fabric:
+    wan = Wan(direct=[("a", "b")], is_emulated=False)
+    with Lab(*lans, "plain", wan=wan) as lab, Fabric(lab, lans) as fabric:
         for repetition in range(options.repetitions):
-            plain.append(measure(fabric, options, repetition, "plain", "plain"))
-            through.append(measure(fabric, options, repetition, "a", "b"))
-    result = conclude(options, plain, through) | {"environment": began}
+            for arm in ARMS:
+                runs[arm.name].append(measure(fabric, options, repetition, arm))
+    result = conclude(options, runs) | {"environment": began}
     show(result)
     write_json(options.json, result)
     return 0
 
 
-def measure(
-    fabric: Fabric, options: Options, repetition: int, from_lan: str, to_lan: str
-) -> Result:
-    """One repetition; with the same LAN twice no gateway is involved."""
+def measure(fabric: Fabric, options: Options, repetition: int, arm: Arm) -> Result:
+    """One repetition."""
     arguments = [
-        f"--topic=latency{repetition}/",
+        f"--topic={arm.name}{repetition}/",
         f"--topics={TOPICS}",
         f"--size={SIZE}",
         f"--rate={RATE_HZ}",
         f"--seconds={options.seconds}",
         f"--warm-up-s={QUICK_WARM_UP_S if options.is_quick else WARM_UP_S}",
+        *arm.options,
     ]
-    subscriber = fabric.lab.lan(to_lan).python("tests.apps.load", "sub", *arguments)
+    subscriber = fabric.lab.lan(arm.to_lan).python("tests.apps.load", "sub", *arguments)
     subscriber.wait_for_line('"ready"', 20.0)
-    publisher = fabric.lab.lan(from_lan).python("tests.apps.load", "pub", *arguments)
+    publisher = fabric.lab.lan(arm.from_lan).python("tests.apps.load", "pub", *arguments)
     publisher.wait_for_line('"matched"', 40.0)
     applications = {"publisher": publisher, "subscriber": subscriber}
-    is_plain = from_lan == to_lan
-    with Meter(None if is_plain else fabric, applications) as meter:
+    with Meter(None if arm.is_plain else fabric, applications) as meter:
         publisher.wait_for_success(options.seconds + 30.0)
         subscriber.wait_for_success(30.0)
     measured = subscriber.records()[-1]
     if not measured["is_whole"]:
         raise ProcessFailed(f"samples were lost, repeated or reordered: {measured}")
     found: Result = measured["latency"] | {"processes": meter.used(measured["received"])}
-    where = "plain DDS" if is_plain else "gateway"
-    print(f"{where}: " + ", ".join(f"{key} {found[key]:.0f}" for key in _KEYS), flush=True)
+    print(f"{arm.name}: " + ", ".join(f"{key} {found[key]:.0f}" for key in _KEYS), flush=True)
     return found
 
 
-def conclude(options: Options, plain: list[Result], through: list[Result]) -> Result:
-    direct, gateway = (medians(rows, (*_KEYS, _COUNT)) for rows in (plain, through))
+def conclude(options: Options, runs: dict[str, list[Result]]) -> Result:
+    arms = {name: medians(rows, (*_KEYS, _COUNT)) for name, rows in runs.items()}
     return {
         "benchmark": "latency",
         "topics": TOPICS,
         "rate_hz": RATE_HZ,
         "size": SIZE,
+        "deadline_ms": DEADLINE_MS,
         "repetitions": options.repetitions,
         "seconds": options.seconds,
         "is_quick": options.is_quick,
-        "plain": direct,
-        "gateway": gateway,
-        "p50_over_plain": gateway["p50_us"] / direct["p50_us"],
-        "p99_over_own_p50": gateway["p99_us"] / gateway["p50_us"],
-        "targets": {"p50_over_plain": P50_TARGET, "p99_over_own_p50": P99_TARGET},
-        "processes": median_usage([row["processes"] for row in through]),
-        "plain_processes": median_usage([row["processes"] for row in plain]),
-        "runs": {"plain": plain, "gateway": through},
+        "arms": arms,
+        "against_targets": {
+            arm.name: {
+                "p50_over_plain": arms[arm.name]["p50_us"] / arms[PLAIN.name]["p50_us"],
+                "p50_over_plain_target": arm.p50_target,
+                "p99_over_own_p50": arms[arm.name]["p99_us"] / arms[arm.name]["p50_us"],
+                "p99_over_own_p50_target": arm.p99_target,
+            }
+            for arm in GATEWAYS
+        },
+        "processes": {
+            name: median_usage([row["processes"] for row in rows]) for name, rows in runs.items()
+        },
+        "runs": runs,
     }
 
 
 def show(result: Result) -> None:
-    rows = [(name, *(f"{result[name][key]:.0f}" for key in _KEYS)) for name in ("plain", "gateway")]
+    rows = [(name, *(f"{row[key]:.0f}" for key in _KEYS)) for name, row in result["arms"].items()]
     title = f"one-way latency, {TOPICS} topics of {SIZE} B at {RATE_HZ} Hz, medians of runs (µs)"
     print_table(title, ("", "p50", "p99", "max"), rows)
     if not result["is_quick"]:
@@ -107,9 +138,13 @@ def show(result: Result) -> None:
             "against the targets",
             ("", "measured", "target"),
             [
-                ("gateway p50 / plain p50", f"{result['p50_over_plain']:.1f}", f"< {P50_TARGET}"),
-                ("gateway p99 / own p50", f"{result['p99_over_own_p50']:.1f}", f"< {P99_TARGET}"),
+                (f"{name} {words}", f"{found[key]:.1f}", f"< {found[f'{key}_target']:g}")
+                for name, found in result["against_targets"].items()
+                for key, words in (
+                    ("p50_over_plain", "p50 / plain p50"),
+                    ("p99_over_own_p50", "p99 / own p50"),
+                )
             ],
         )
-    print_usage("with the gateway", result["processes"])
-    print_usage("plain DDS", result["plain_processes"])
+    for name, usage in result["processes"].items():
+        print_usage(name, usage)
