@@ -121,8 +121,12 @@ class Ingress:
         for reader in readers:
             feed = self._readers.get(reader)
             outflow = None if feed is None else self._live.get(feed.key)
-            if outflow is not None:
-                outflow.forward(now_s)
+            if outflow is None:
+                continue
+            outflow.forward(now_s)
+            if outflow.last_count > 1:  # there may be more than was taken
+                self._pump.add(outflow)
+                self._pump.wake()
 
     def wake(self) -> None:
         """Something that may have held an outflow back has changed."""

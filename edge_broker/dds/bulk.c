@@ -293,7 +293,9 @@ static PyObject *wait_for_data(PyObject *self, PyObject *const *args, Py_ssize_t
         for (int32_t at = 0; at < count; at++) {
             uint32_t status;
             dds.take_status((int32_t)found[at], &status, DATA_AVAILABLE);
-            enum shot shot = count <= MOST_SHOTS ? shoot((int32_t)found[at]) : MISSED;
+            enum shot shot = is_alarm((int32_t)found[at]) ? SOON : MISSED;
+            if (shot == MISSED && count <= MOST_SHOTS)
+                shot = shoot((int32_t)found[at]);
             may_rest = may_rest && shot == REST;
             if (shot == MISSED)
                 found[ready++] = found[at];

@@ -44,6 +44,10 @@ struct dds_functions {
     int32_t (*wait)(int32_t waitset, intptr_t *found, size_t most, int64_t timeout);
     int32_t (*take_status)(int32_t entity, uint32_t *status, uint32_t mask);
     write_function write[KINDS];
+    void *(*create_listener)(void *arg);
+    int32_t (*on_data)(void *listener, void (*)(int32_t reader, void *), void *arg, bool reset);
+    int32_t (*set_listener)(int32_t reader, const void *listener);
+    int32_t (*set_guard)(int32_t condition, bool triggered);
 };
 
 extern struct dds_functions dds;
@@ -79,6 +83,9 @@ int64_t monotonic_ns(void);
    and this must be accounted for, soon or after a rest; MISSED: nothing was done, or not all. */
 enum shot { MISSED, SOON, REST };
 enum shot shoot(int32_t reader);
+/* Whether this is the condition set when something was taken before the waiting thread woke that
+   must be accounted for soon. No longer set, then. */
+bool is_alarm(int32_t condition);
 /* How long what was done may wait to be accounted for: who gets the sample needs the processor. */
 #define REST_NS 200000
 /* What was taken for that. NULL: nothing. */

@@ -25,7 +25,7 @@ from cyclonedds.core import Qos as CycloneQos
 from cyclonedds.domain import Domain, DomainParticipant
 from cyclonedds.qos import _CQos
 
-from edge_broker.dds import native, qos, samples, watermark
+from edge_broker.dds import native, qos, samples, shortcuts, watermark
 from edge_broker.dds.types import TopicType
 from gateway.errors import DdsError
 from gateway.model import Qos
@@ -284,6 +284,7 @@ class _Waiter:
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="dds-wait", daemon=True)
         native.watch_trigger(self._waitset._ref, self._guard._ref)
+        shortcuts.wake_by(self._guard._ref)
 
     def start(self) -> None:
         self._thread.start()

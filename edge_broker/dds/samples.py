@@ -38,6 +38,10 @@ _CALLS = (
     "dds_dispose_ts",
     "dds_writedispose_ts",
     "dds_unregister_instance_ts",
+    "dds_create_listener",
+    "dds_lset_data_available_arg",
+    "dds_set_listener",
+    "dds_set_guardcondition",
 )
 """What bulk.c calls, in its order."""
 

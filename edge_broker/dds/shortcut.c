@@ -49,10 +49,12 @@ int64_t monotonic_ns(void)
 }
 
 /* Turns are short: one that is under way is waited for, though not for long. */
-static bool enter(void)
+static bool enter(bool may_wait)
 {
     if (sem_trywait(&gate) == 0)
         return true;
+    if (!may_wait)
+        return false;
     int64_t until = clock_ns(CLOCK_REALTIME) + PATIENCE_NS;
     struct timespec end = {until / 1000000000, until % 1000000000};
     return sem_timedwait(&gate, &end) == 0;
@@ -213,7 +215,7 @@ static bool read_frame(text frame, lone *found)
 
 typedef struct {
     int32_t reader;
-    bool is_aimed, is_taken, is_all;
+    bool is_aimed, is_taken, is_all, is_listening;
     int wire;
     uint64_t writer, first;
     int64_t until_ns, sent_ns;
@@ -235,34 +237,78 @@ static outgoing *outgoing_of(int32_t reader)
 /* Something was done that is not accounted for yet. */
 static volatile bool has_news;
 
+/* Takes all the reader has if that is one sample, and more only if it is more; within the gate. */
+static enum shot send_lone(outgoing *aim)
+{
+    aim->is_aimed = false;
+    if (monotonic_ns() >= aim->until_ns)
+        return MISSED;
+    fill(&aim->samples, aim->reader, 2, ANY_STATE);
+    if (aim->samples.count == 0)
+        return MISSED;
+    aim->is_taken = has_news = true;
+    aim->sent = 0;
+    const sample *only = aim->samples.samples;
+    if (aim->samples.count > 1)
+        return MISSED;
+    if (!is_plain(&aim->samples) || only->info.publication_handle != aim->writer ||
+        only->part.iov_len > MOST_SAMPLE)
+        return SOON;
+    uint8_t record[MOST_RECORD];
+    aim->sent_ns = clock_ns(CLOCK_REALTIME);
+    size_t size = encode(record, &aim->to, &aim->stream, aim->first, only, aim->sent_ns);
+    aim->sent = send(aim->wire, record, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return aim->is_all && aim->sent == (ssize_t)size ? REST : SOON;
+}
+
 enum shot shoot(int32_t reader)
 {
     enum shot outcome = MISSED;
     outgoing *aim = outgoing_of(reader);
-    if (aim == NULL || !aim->is_aimed || !enter())
+    if (aim == NULL || !aim->is_aimed || !enter(true))
         return outcome;
-    if (aim->reader == reader && aim->is_aimed && !aim->is_taken) {
-        aim->is_aimed = false;
-        if (monotonic_ns() < aim->until_ns)
-            fill(&aim->samples, reader, 2, ANY_STATE);
-        if (aim->samples.count) {
-            const sample *only = aim->samples.samples;
-            aim->is_taken = has_news = true;
-            aim->sent = 0;
-            if (aim->samples.count == 1 && is_plain(&aim->samples) &&
-                only->info.publication_handle == aim->writer &&
-                only->part.iov_len <= MOST_SAMPLE) {
-                uint8_t record[MOST_RECORD];
-                aim->sent_ns = clock_ns(CLOCK_REALTIME);
-                size_t size = encode(record, &aim->to, &aim->stream, aim->first, only,
-                                     aim->sent_ns);
-                aim->sent = send(aim->wire, record, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-                outcome = aim->is_all && aim->sent == (ssize_t)size ? REST : SOON;
-            }
-        }
-    }
+    if (aim->reader == reader && aim->is_aimed)
+        outcome = send_lone(aim);
     sem_post(&gate);
     return outcome;
+}
+
+/* Wakes the waiting thread where nothing else does: to take is to make DDS forget the news. */
+static int32_t alarm_condition;
+
+/* In the thread of DDS that has just received it: one wake less on the way. What was sent is
+   accounted for in the next turn, which its confirmation brings or the loop's next tick: a turn of
+   its own would take the processor from those who are to get the sample. If this is not the moment
+   to send the waiting thread tries again. */
+static void on_data(int32_t reader, void *unused)
+{
+    (void)unused;
+    outgoing *aim = outgoing_of(reader);
+    if (aim == NULL || !aim->is_aimed || !enter(false))
+        return;
+    bool is_alarming = false;
+    if (aim->reader == reader && aim->is_aimed)
+        is_alarming = send_lone(aim) != REST && aim->is_taken;
+    sem_post(&gate);
+    if (is_alarming)
+        dds.set_guard(alarm_condition, true);
+}
+
+bool is_alarm(int32_t condition)
+{
+    if (condition != alarm_condition)
+        return false;
+    dds.set_guard(condition, false);
+    return true;
+}
+
+static void listen_to(outgoing *aim)
+{
+    static void *listener;
+    if (listener == NULL && (listener = dds.create_listener(NULL)) != NULL)
+        dds.on_data(listener, on_data, NULL, false);
+    if (!aim->is_listening && alarm_condition && listener != NULL)
+        aim->is_listening = dds.set_listener(aim->reader, listener) == 0;
 }
 
 store *shot(int32_t reader)
@@ -339,7 +385,7 @@ enum outcome { UNTOUCHED, READ, WRITTEN };
 static enum outcome receive(int wire)
 {
     enum outcome outcome = UNTOUCHED;
-    if (!is_watched(wire) || incomings[0] == NULL || !enter())
+    if (!is_watched(wire) || incomings[0] == NULL || !enter(true))
         return outcome;
     uint8_t *into = read_bytes + read_size;
     ssize_t got = 0;
@@ -399,6 +445,18 @@ static PyObject *open_gate(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
     sem_post(&gate);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(wake_by_doc, "wake_by(guard condition): it is attached to the waitset");
+
+static PyObject *wake_by(PyObject *self, PyObject *condition)
+{
+    (void)self;
+    long which = PyLong_AsLong(condition);
+    if (PyErr_Occurred())
+        return NULL;
+    alarm_condition = (int32_t)which;
     Py_RETURN_NONE;
 }
 
@@ -474,6 +532,7 @@ static PyObject *aim_out(PyObject *self, PyObject *args)
         aim->first = first;
         aim->until_ns = until_ns;
         aim->is_all = is_all;
+        listen_to(aim);
         aim->is_aimed = true;
         aim->sent = 0;
     }
@@ -514,7 +573,7 @@ static PyObject *forget(PyObject *self, PyObject *reader)
     outgoing *aim = outgoing_of((int32_t)which);
     if (aim != NULL) {
         let_go(&aim->samples);
-        aim->is_aimed = aim->is_taken = false;
+        aim->is_aimed = aim->is_taken = aim->is_listening = false;
         aim->reader = 0;
     }
     Py_RETURN_NONE;
@@ -641,6 +700,7 @@ static PyObject *await_wires(PyObject *self, PyObject *args)
 PyMethodDef shortcut_methods[] = {
     {"close_gate", close_gate, METH_NOARGS, close_gate_doc},
     {"open_gate", open_gate, METH_NOARGS, open_gate_doc},
+    {"wake_by", wake_by, METH_O, wake_by_doc},
     {"news", news, METH_NOARGS, news_doc},
     {"aim_out", aim_out, METH_VARARGS, aim_out_doc},
     {"sent", sent, METH_O, sent_doc},

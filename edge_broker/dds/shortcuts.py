@@ -99,6 +99,12 @@ class WiresAhead(Ahead):
         bulk.lower(descriptor)
 
 
+def wake_by(condition: int) -> None:
+    """A guard condition of the waitset DDS is waited with."""
+    if IS_COMPILED:
+        bulk.wake_by(condition)
+
+
 def lower_all() -> None:
     """Paths may have changed."""
     if IS_COMPILED:
