@@ -236,6 +236,9 @@ static outgoing *outgoing_of(int32_t reader)
 
 /* Something was done that is not accounted for yet. */
 static volatile bool has_news;
+/* What was taken from since, first things first: a path confirms in the order things were sent. */
+static outgoing *taken_from[MOST_AIMS];
+static size_t taken_count;
 
 /* Takes all the reader has if that is one sample, and more only if it is more; within the gate. */
 static enum shot send_lone(outgoing *aim)
@@ -247,6 +250,7 @@ static enum shot send_lone(outgoing *aim)
     if (aim->samples.count == 0)
         return MISSED;
     aim->is_taken = has_news = true;
+    taken_from[taken_count++] = aim;
     aim->sent = 0;
     const sample *only = aim->samples.samples;
     if (aim->samples.count > 1)
@@ -467,14 +471,15 @@ static PyObject *news(PyObject *self, PyObject *unused)
     (void)self, (void)unused;
     has_news = false;
     PyObject *readers = PyList_New(0);
-    for (size_t at = 0; readers != NULL && at < MOST_AIMS && outgoings[at] != NULL; at++) {
-        if (!outgoings[at]->is_taken)
+    for (size_t at = 0; readers != NULL && at < taken_count; at++) {
+        if (!taken_from[at]->is_taken)
             continue;
-        PyObject *reader = PyLong_FromLong(outgoings[at]->reader);
+        PyObject *reader = PyLong_FromLong(taken_from[at]->reader);
         if (reader == NULL || PyList_Append(readers, reader) < 0)
             Py_CLEAR(readers);
         Py_XDECREF(reader);
     }
+    taken_count = 0;
     PyObject *chunks = PyList_New((Py_ssize_t)read_count);
     const uint8_t *from = read_bytes;
     for (size_t at = 0; chunks != NULL && at < read_count; at++) {
