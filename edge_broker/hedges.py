@@ -46,11 +46,18 @@ class Hedges:
             return
         due_s = time.monotonic() + after_s
         self._waiting.append(_Waiting(due_s, first, sent_ns, edge, number, second))
-        if self._timer is None:
-            self._wait(after_s)
+        if len(self._waiting) == 1:
+            self._await_first(after_s)
 
-    def _wait(self, seconds: float) -> None:
+    def _await_first(self, seconds: float) -> None:
+        """Most often it is confirmed before it is due: nobody wakes up for it then."""
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+        self._waiting[0].first.tell_confirmed(self._on_confirmed)
+
+    def _on_confirmed(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._look()
 
     def _look(self) -> None:
         """In the order of sending: the times to wait differ little from batch to batch."""
@@ -61,7 +68,7 @@ class Hedges:
             due_s, first, sent_ns, edge, number, second = waiting[0]
             if first.confirmed_ns < sent_ns:
                 if due_s > now_s:
-                    self._wait(due_s - now_s)
+                    self._await_first(due_s - now_s)
                     return
                 now_ns = time.time_ns()
                 if self._send_copy(edge, number, second, now_ns):

@@ -48,6 +48,7 @@ class Path:
         self._told = 0
         self.confirmed_ns = 0
         """What was sent up to then has arrived, or is lost."""
+        self._told_once: dict[Callable[[], None], None] = {}
         self._connection: tuple[Link, int] | None = None
 
     def carry(self, link: Link, now_s: float) -> None:
@@ -88,6 +89,10 @@ class Path:
         while self._probes and self._probes[0] <= sent_ns:
             self._probes.popleft()
 
+    def tell_confirmed(self, told: Callable[[], None]) -> None:
+        """Calls it once, as soon as more is confirmed."""
+        self._told_once[told] = None
+
     def confirm(self, newest_ns: int, total: int, now_ns: int, now_s: float) -> None:
         """Everything sent up to then has arrived, or never will: paths keep the order."""
         self.confirmed_ns = max(self.confirmed_ns, newest_ns)
@@ -104,6 +109,9 @@ class Path:
             self.quality.observe_loss(confirmed - arrived, now_s)
         if confirmed:
             self.quality.observe_confirmation((now_ns - oldest_ns) / 1e9, now_s)
+        told_once, self._told_once = self._told_once, {}
+        for told in told_once:
+            told()
 
 
 class Pair:
