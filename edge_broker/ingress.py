@@ -98,6 +98,8 @@ class Ingress:
         """Stream and subscriber that were brought together by a hand-over, not by a request, and
         until when that may stay so."""
         self._gauges = StreamGauges(metrics, clock)
+        self._aimed_for = -1
+        """The generation of links the aims of all outflows are good for, at least."""
         self._next_stream = 1
         self._kept_beyond_bytes = 0
         """What outages have made streams keep beyond their windows."""
@@ -295,6 +297,10 @@ class Ingress:
             self._settle(outflow)
         for key, outflow in self._live.items():
             outflow.announce_life(now_s, self._feeds[key].is_alive)
+        if self._aimed_for != self._links.generation:
+            self._aimed_for = self._links.generation
+            for outflow in self._live.values():
+                outflow.renew_aim(now_s)
         for (number, edge), until_s in list(self._adopted.items()):
             if now_s > until_s:
                 del self._adopted[number, edge]

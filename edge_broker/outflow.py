@@ -393,6 +393,16 @@ class Outflow:
             is_all=self.deadline.is_direct_only,
         )
 
+    def renew_aim(self, now_s: float) -> None:
+        """Paths have changed: the next sample may go another way, or the same one after all."""
+        if self.deadline is not None:
+            self._lower_aim()
+            now_ns = time.time_ns()
+            self.deadline.plan(
+                self.stream.destinations, now_ns, now_ns, now_s, self._links.generation
+            )
+            self._take_aim(now_s)
+
     def _lower_aim(self) -> Sent | None:
         """Before anything that may change where the next sample goes, or as which. What was sent
         ahead: if a sample was taken just now, that one."""
