@@ -273,6 +273,8 @@ class Edge:
         self._ingress.wake()
 
     def _on_frame(self, via: str, link: Link, frame: Frame) -> None:
+        if readers := shortcuts.taken():  # this may answer what they have sent
+            self._ingress.on_taken(readers)
         try:
             message = interpret(frame)
             if type(message) is Batch:

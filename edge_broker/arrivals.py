@@ -47,7 +47,7 @@ class Arrivals:
             tally = self._tallies[key] = self._tally_of_new_life(origin, via)
         tally.link = link
         tally.total += 1
-        tally.newest_ns = sent_ns
+        tally.newest_ns = max(tally.newest_ns, sent_ns)
         tally.delays_us.append((arrived_ns - sent_ns) // 1000)
         self._due[key] = tally
         if self._timer is None:

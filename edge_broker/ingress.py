@@ -118,7 +118,7 @@ class Ingress:
         self._pump.run()
 
     def on_taken(self, readers: list[int]) -> None:
-        """Of these readers a sample was taken, and perhaps sent, ahead of this turn."""
+        """Of these readers a sample was taken, and perhaps sent, before this was called."""
         now_s = self._clock()
         for reader in readers:
             feed = self._readers.get(reader)
@@ -364,6 +364,7 @@ class Ingress:
     def _hand_over(self, old: Outflow, profile: Profile, now_s: float) -> None:
         """The reader, its history and its subscribers go over to a stream of the new profile,
         which is to be read when the old one is over."""
+        old.settle_aim()
         old_key, key = (old.topic, old.profile_id), (old.topic, profile.id)
         del self._live[old_key]
         self._pump.discard(old)

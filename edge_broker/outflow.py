@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from edge_broker.dds.shortcuts import Sent
 from edge_broker.deadlines import DeadlineRouting, Group
 from edge_broker.history import HistoryCache
 from edge_broker.lifecycle import Columns
@@ -85,6 +84,7 @@ class Outflow:
         self.profile = profile
         self.profile_id = profile.id
         self.source = source
+        self._aim = source.aim if isinstance(source, ReaderSource) else None
         self.history = history
         self.is_reliable = profile.qos.reliability is Reliability.RELIABLE
         self.stream = OutgoingStream(key, reliable=self.is_reliable, window_bytes=window_bytes)
@@ -130,7 +130,7 @@ class Outflow:
 
     def set_deadline(self, deadline: DeadlineRouting | None) -> None:
         """From now on its batches take these paths; None: the one of its router."""
-        self._lower_aim()
+        self.settle_aim()
         self.deadline = deadline
         if deadline is not None:
             label = self._metrics.topic_label(self.topic)
@@ -209,7 +209,7 @@ class Outflow:
         return self._plan
 
     def add_subscriber(self, edge: str, incarnation: int, prelude: int = 0) -> None:
-        self._lower_aim()
+        self.settle_aim()
         known = edge in self.stream.destinations
         self.stream.add_subscriber(edge, incarnation)
         if not known or prelude:
@@ -219,7 +219,7 @@ class Outflow:
 
     def reopen(self, edge: str, incarnation: int) -> None:
         """The subscriber does not know this stream: open it there and send again what it lacks."""
-        self._lower_aim()
+        self.settle_aim()
         self.stream.reopen(edge, incarnation)
         self.send_open(edge)
 
@@ -243,7 +243,7 @@ class Outflow:
         return [] if link is None else [link]
 
     def remove_subscriber(self, edge: str) -> None:
-        self._lower_aim()
+        self.settle_aim()
         self.stream.remove_subscriber(edge)
         self._ways.pop(edge, None)
         self._progress_s.pop(edge, None)
@@ -275,6 +275,8 @@ class Outflow:
 
     def forward(self, now_s: float) -> bool:
         """Takes once from the source and sends it on; True when there may be more."""
+        aim = self._aim
+        ahead_ns = aim.sent_ns() if aim is not None and aim.lower() else None
         packed, instances, has_more = self.source.take(self._take)
         if self._trace is not None:
             self._taken_ns = time.time_ns()
@@ -291,7 +293,7 @@ class Outflow:
                 Columns(packed.times(), list(map(bytes, packed.samples())), packed.kinds, instances)
             )
         for part in packed.parts(self._batch_samples, self._batch_bytes):
-            self._send(part, now_s)
+            self._send(part, now_s, ahead_ns)
         self._take_aim(now_s)
         self._ingress_hop.observe(max(0, time.time_ns() - packed.first_ns) / 1e9)
         self._samples_in.inc(count)
@@ -314,22 +316,23 @@ class Outflow:
             )
         return packed.only(places), [instances[at] for at in places] if instances else ()
 
-    def _send(self, packed: Packed, now_s: float) -> None:
+    def _send(self, packed: Packed, now_s: float, ahead_ns: int | None) -> None:
+        """`ahead_ns`: when it, a single sample, has gone ahead."""
         stream = self.stream
         frame = b""
         unsent: list[str] = []
         sent_ns = 0
         oldest_ns = 0
-        ahead, aimed_at = self._lower_aim(), self._aimed_at
+        aimed_at = None if ahead_ns is None else self._aimed_at
         if self.deadline is None:
             plan = self.plan()
         else:
-            sent_ns = time.time_ns() if ahead is None else ahead.at_ns
+            sent_ns = time.time_ns() if ahead_ns is None else ahead_ns
             oldest_ns = packed.oldest_ns
             plan = self.deadline.plan(
                 stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation
             )
-        if ahead is not None and aimed_at is not None and aimed_at not in plan:
+        if aimed_at is not None and aimed_at not in plan:
             plan = [*plan, aimed_at]  # it would have gone elsewhere by now
         trace = self._trace
         if trace is not None and not trace.is_chosen(stream.next_number):
@@ -339,8 +342,8 @@ class Outflow:
             frame = encode_batch(self.key, edges, stream.next_number, packed, sent_ns)
             if trace is not None:
                 frame = trace.mark(frame, group, plan, self._taken_ns)
-            if ahead is not None and isinstance(link, ExpressLink) and group == aimed_at:
-                is_sent = link.send(frame, ahead.bytes)
+            if isinstance(link, ExpressLink) and group == aimed_at:
+                is_sent = link.send_rest()
             else:
                 is_sent = link.send(frame)
             if not is_sent:
@@ -396,17 +399,18 @@ class Outflow:
     def renew_aim(self, now_s: float) -> None:
         """Paths have changed: the next sample may go another way, or the same one after all."""
         if self.deadline is not None:
-            self._lower_aim()
+            self.settle_aim()
             now_ns = time.time_ns()
             self.deadline.plan(
                 self.stream.destinations, now_ns, now_ns, now_s, self._links.generation
             )
             self._take_aim(now_s)
 
-    def _lower_aim(self) -> Sent | None:
-        """Before anything that may change where the next sample goes, or as which. What was sent
-        ahead: if a sample was taken just now, that one."""
-        return self.source.aim.lower() if isinstance(self.source, ReaderSource) else None
+    def settle_aim(self) -> None:
+        """Before anything that may change where the next sample goes, or as which: nothing goes
+        ahead any more, and what has is accounted for as what it went."""
+        while self._aim is not None and self._aim.lower():
+            self.forward(time.monotonic())
 
     def _send_copy(self, edge: str, first: int, over: OpenPath, now_ns: int) -> bool:
         """Of a batch that may come too late; False: it has arrived, or cannot go there."""
@@ -427,7 +431,8 @@ class Outflow:
     def end(self) -> None:
         """The source has no more."""
         if not self.is_ending:
-            self._lower_aim()
+            self.settle_aim()
+            self._aim = None  # the source may be another stream's from now on
             self.is_ending = True
             self.stream.end()
             self._unfinished = set(self.stream.destinations)

@@ -6,6 +6,7 @@ shared by all topics. Called by outflows with a deadline, by arriving messages a
 from __future__ import annotations
 
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ class Path:
         """When what is not confirmed yet was sent, by the wall clock here."""
         self.probed_ns = 0
         self._told = 0
+        self._missing = 0
+        """Batches the last report left out although it told of later ones."""
         self.confirmed_ns = 0
         """What was sent up to then has arrived, or is lost."""
         self._told_once: dict[Callable[[], None], None] = {}
@@ -68,10 +71,17 @@ class Path:
         self.quality.mark_down(now_s)
         self._batches.clear()
         self._probes.clear()
+        self._missing = 0
 
-    def note_batch(self, now_ns: int) -> None:
-        if len(self._batches) < _MOST_OUTSTANDING:
-            self._batches.append(now_ns)
+    def note_batch(self, sent_ns: int) -> None:
+        """It has just been sent, or not long ago: single samples go ahead of what is noted."""
+        batches = self._batches
+        if len(batches) >= _MOST_OUTSTANDING:
+            return
+        if batches and sent_ns < batches[-1]:
+            insort(batches, sent_ns)
+        else:
+            batches.append(sent_ns)
 
     def note_probe(self, now_ns: int) -> None:
         self._probes.append(now_ns)
@@ -94,7 +104,9 @@ class Path:
         self._told_once[told] = None
 
     def confirm(self, newest_ns: int, total: int, now_ns: int, now_s: float) -> None:
-        """Everything sent up to then has arrived, or never will: paths keep the order."""
+        """Everything sent up to then has arrived, or never will: paths keep the order, but that two
+        batches sent at the same moment may change places, so what a report leaves out is lost
+        when the next one does not make up for it."""
         self.confirmed_ns = max(self.confirmed_ns, newest_ns)
         confirmed = 0
         batches = self._batches
@@ -105,8 +117,10 @@ class Path:
             confirmed += 1
         arrived = total - self._told if total >= self._told else total
         self._told = total
-        if confirmed > arrived:
-            self.quality.observe_loss(confirmed - arrived, now_s)
+        missing = max(0, self._missing + confirmed - arrived)
+        if lost := min(self._missing, missing):
+            self.quality.observe_loss(lost, now_s)
+        self._missing = missing - lost
         if confirmed:
             self.quality.observe_confirmation((now_ns - oldest_ns) / 1e9, now_s)
         told_once, self._told_once = self._told_once, {}

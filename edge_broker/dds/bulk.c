@@ -240,14 +240,9 @@ static PyObject *take(PyObject *self, PyObject *const *args, Py_ssize_t count)
     long mask = PyLong_AsLong(args[2]);
     if (PyErr_Occurred())
         return NULL;
-    store *ahead = shot((int32_t)reader);
-    if (ahead != NULL) {
-        store empty = taken;
-        taken = *ahead;
-        *ahead = empty;
-    } else {
+    take_shot((int32_t)reader, &taken);
+    if (taken.count == 0)
         fill(&taken, (int32_t)reader, (uint32_t)most, (uint32_t)mask);
-    }
     if (taken.count == 0)
         Py_RETURN_NONE;
     PyObject *result;
@@ -431,9 +426,10 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit_bulk(void)
 {
-    close_shortcut();
+    close_inward();
     PyObject *module = PyModule_Create(&definition);
-    if (module != NULL && PyModule_AddFunctions(module, shortcut_methods) < 0)
+    if (module != NULL && (PyModule_AddFunctions(module, outward_methods) < 0 ||
+                           PyModule_AddFunctions(module, inward_methods) < 0))
         Py_CLEAR(module);
     return module;
 }

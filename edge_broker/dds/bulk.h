@@ -1,4 +1,4 @@
-/* What bulk.c and shortcut.c share: the functions of Cyclone DDS, which come in as addresses, and
+/* What bulk.c, outward.c and inward.c share: the functions of Cyclone DDS, which come in as addresses, and
    samples that were taken. */
 
 #ifndef DDSWAN_BULK_H
@@ -73,10 +73,8 @@ bool is_plain(const store *);
 /* What was taken goes back to DDS. */
 void let_go(store *);
 
-/* ------------------------------------------------------------ shortcut.c */
+/* ------------------------------------------------------------ outward.c */
 
-/* Until Python opens its gate. Before anything else. */
-void close_shortcut(void);
 /* The time on the clock aims are set by. */
 int64_t monotonic_ns(void);
 /* Sends what a reader that is aimed at has, if that is one sample. Afterwards the reader is empty,
@@ -88,11 +86,18 @@ enum shot shoot(int32_t reader);
 bool is_alarm(int32_t condition);
 /* How long what was done may wait to be accounted for: who gets the sample needs the processor. */
 #define REST_NS 200000
-/* What was taken for that. NULL: nothing. */
-store *shot(int32_t reader);
+/* What was taken ahead, if anything was, into an empty store. */
+void take_shot(int32_t reader, store *);
+
+extern PyMethodDef outward_methods[];
+
+/* ------------------------------------------------------------ inward.c */
+
+/* Until Python opens its gate. Before anything else. */
+void close_inward(void);
 /* Whether this sample was written ahead, and what DDS said. Told once. */
 bool was_written(int32_t writer, int64_t time, int32_t *code);
 
-extern PyMethodDef shortcut_methods[];
+extern PyMethodDef inward_methods[];
 
 #endif

@@ -1,5 +1,5 @@
-"""The shortcut of lone samples between DDS and direct links (shortcut.c), as the edge sees it: it
-aims, and is told at the beginning of the next turn of the loop what has been done. Called by
+"""The shortcut of lone samples between DDS and direct links (outward.c, inward.c), as the edge sees
+it: it aims, and is told at the beginning of the next turn of the loop what has been done. Called by
 outflows, by egress, by the reader of wires and by the edge; where the loops were not compiled
 there is none.
 """
@@ -7,7 +7,6 @@ there is none.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from edge_broker.dds.samples import IS_COMPILED
 from gateway.shared_loop import SharedLoop
@@ -17,19 +16,14 @@ if IS_COMPILED:
     from edge_broker.dds import bulk
 
 
-class Sent(NamedTuple):
-    """What went ahead: when, and how many bytes of its record the wire took."""
-
-    at_ns: int
-    bytes: int
-
-
 class OutgoingAim:
-    """Of one reader: what to do with its next sample, if it comes alone."""
+    """Of one reader: what to do with its next sample, if it comes alone. That may happen at any
+    moment, also during a turn, until the aim is lowered."""
 
     def __init__(self, reader: int) -> None:
         self._reader = reader
         self._is_set = False
+        self._is_taken = False
 
     def set(
         self,
@@ -49,13 +43,18 @@ class OutgoingAim:
                 self._reader, wire, writer, to, stream, first, int(until_s * 1e9), is_all
             )
 
-    def lower(self) -> Sent | None:
-        """Nothing is sent ahead any more. What was: when the sample taken last is that one."""
-        if not self._is_set:
-            return None
-        self._is_set = False
-        sent = bulk.sent(self._reader)
-        return None if sent is None else Sent(*sent)
+    def lower(self) -> bool:
+        """Nothing is taken ahead any more. Whether something was: the reader gives it next, and
+        `sent_ns` is to be asked before it does."""
+        if self._is_set:
+            self._is_set = False
+            self._is_taken = bulk.lower_out(self._reader)
+        return self._is_taken
+
+    def sent_ns(self) -> int | None:
+        """When what was taken ahead was sent; None: it was not."""
+        self._is_taken = False
+        return bulk.sent(self._reader)
 
     def close(self) -> None:
         """The reader is about to be deleted."""
@@ -87,7 +86,7 @@ class IncomingAim:
 
 
 class WiresAhead(Ahead):
-    """What the reader of wires asks."""
+    """What the reader of wires and the wires ask."""
 
     def wait(self, epoll: int, timeout_ms: int) -> list[int]:
         return bulk.await_wires(epoll, timeout_ms)
@@ -97,6 +96,12 @@ class WiresAhead(Ahead):
 
     def lower(self, descriptor: int) -> None:
         bulk.lower(descriptor)
+
+    def send(self, descriptor: int, record: bytes | memoryview) -> int:
+        return bulk.send(descriptor, record)
+
+    def rest(self, descriptor: int) -> bytes:
+        return bulk.rest(descriptor)
 
 
 def wake_by(condition: int) -> None:
@@ -109,6 +114,11 @@ def lower_all() -> None:
     """Paths may have changed."""
     if IS_COMPILED:
         bulk.lower(0)
+
+
+def taken() -> list[int] | None:
+    """Readers something was taken from ahead since the last call, first things first."""
+    return bulk.taken() if IS_COMPILED else None
 
 
 def wires_ahead() -> Ahead | None:
@@ -127,11 +137,11 @@ def serve(
         return
 
     def begin() -> None:
-        if bulk.close_gate():
-            readers, chunks = bulk.news()
-            if readers:
-                on_taken(readers)
-            for wire, chunk in chunks:
+        has_read = bulk.close_gate()
+        if readers := bulk.taken():
+            on_taken(readers)
+        if has_read:
+            for wire, chunk in bulk.read():
                 on_read(wire, chunk)
 
     loop.guard_turns(begin, bulk.open_gate)

@@ -64,7 +64,7 @@ class ExpressLink:
         self._ping_sent_s = 0.0
         self._is_watched = False
         wire.on_broken = self.end
-        wire.on_queued = self._leave_ahead
+        wire.ahead = reader.ahead
         wire.on_drained = lambda: on_drained(self)
 
     def __repr__(self) -> str:
@@ -86,13 +86,21 @@ class ExpressLink:
             return None
         return self._wire.fileno()
 
-    def send(self, frame: bytes, sent: int = 0) -> bool:
+    def send(self, frame: bytes) -> bool:
         """Write a frame now, or queue it behind others; False when it was dropped because the
-        link is over or its queue full. `sent`: so many bytes of its record have gone ahead."""
-        if self.is_up and self._wire.send(frame, sent):
+        link is over or its queue full."""
+        if self.is_up and self._wire.send(frame):
             return True
         self.dropped += 1
         return False
+
+    def send_rest(self) -> bool:
+        """A frame has gone ahead, perhaps only in part; False when the link is over."""
+        if not self.is_up:
+            self.dropped += 1
+            return False
+        self._wire.take_rest()
+        return True
 
     def start(self) -> None:
         """Reads from now on, unless the first heartbeat found the connection broken."""
@@ -118,10 +126,6 @@ class ExpressLink:
             self._wire.close()
             # Not here and now: whoever was just sending must not meet its own consequences.
             self._loop.call_soon_threadsafe(self._on_end, self, reason, error)
-
-    def _leave_ahead(self) -> None:
-        if self._reader.ahead is not None:
-            self._reader.ahead.lower(self._wire.fileno())
 
     def _watch(self) -> None:
         """Frames may be read ahead of turns while the wire stands between two of them."""

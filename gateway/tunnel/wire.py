@@ -19,6 +19,7 @@ from typing import Any
 from gateway.errors import FrameError, LinkError
 from gateway.tunnel.conversation import SILENT_TICKS, TICK_S
 from gateway.tunnel.frames import MAX_FRAME_BYTES
+from gateway.tunnel.wire_reader import Ahead
 
 Address = tuple[str, int]
 
@@ -41,9 +42,8 @@ _LINUX_THIN_LINEAR_TIMEOUTS = 16
 
 class Wire:
     """One connection. `on_broken` is called with the reason when writing shows that it is over;
-    `on_queued` when frames begin to wait or it is closed: nobody else may write on it any more;
     `on_drained` when the queue falls to `low_bytes` after it was above `high_bytes`. Belongs to
-    whoever has the loop's turn."""
+    whoever has the loop's turn, but for what is written `ahead` while nothing waits here."""
 
     def __init__(
         self,
@@ -58,8 +58,9 @@ class Wire:
         self.is_congested = False
         self.is_open = True
         self.on_broken: Callable[[str], None] = _ignore
-        self.on_queued: Callable[[], None] = _nothing
         self.on_drained: Callable[[], None] = _nothing
+        self.ahead: Ahead | None = None
+        """Who else may write on it."""
         self._socket = connected
         self._loop = asyncio.get_running_loop()
         self._limit_bytes = limit_bytes
@@ -80,7 +81,9 @@ class Wire:
         """What is still queued is gone."""
         if self.is_open:
             self.is_open = False
-            self.on_queued()
+            if self.ahead is not None:
+                self.ahead.lower(self.fileno())
+                self.ahead.rest(self.fileno())
             self._loop.remove_writer(self._socket)
             self._socket.close()
             self._queue.clear()
@@ -96,6 +99,8 @@ class Wire:
         return self._socket.recv_into(room)
 
     def _write(self, part: bytes) -> int:
+        if self.ahead is not None:
+            return self.ahead.send(self.fileno(), part)
         return self._socket.send(part)
 
     def _write_all(self, parts: list[bytes | memoryview]) -> int:
@@ -108,10 +113,9 @@ class Wire:
         """Whether a frame would be written at once, by whoever holds the descriptor."""
         return self.is_open and not self._queue
 
-    def send(self, frame: bytes, sent: int = 0) -> bool:
+    def send(self, frame: bytes) -> bool:
         """Written at once when nothing waits, else queued; False when the connection is over, the
-        queue full or the frame larger than any link takes. `sent`: so many bytes of it and its
-        length have gone ahead."""
+        queue full or the frame larger than any link takes."""
         size = len(frame)
         if self._queue:
             return self._put(frame, size)
@@ -120,11 +124,15 @@ class Wire:
         try:
             if size <= _JOINED_BYTES:
                 record = _LENGTH.pack(size) + frame
-                sent = sent or self._write(record)
+                sent = self._write(record)
                 if sent == _LENGTH_BYTES + size:
                     return True
                 self._keep(memoryview(record)[sent:])
             else:
+                if self.ahead is not None:
+                    self.ahead.lower(self.fileno())
+                    if self.take_rest():
+                        return self._put(frame, size)
                 prefix = _LENGTH.pack(size)
                 sent = self._write_all([prefix, frame])
                 if sent == _LENGTH_BYTES + size:
@@ -134,11 +142,20 @@ class Wire:
                     sent = _LENGTH_BYTES
                 self._keep(memoryview(frame)[sent - _LENGTH_BYTES :])
         except _WOULD_BLOCK:
+            self.take_rest()
             return self._put(frame, size)
         except OSError as error:
             self.on_broken(_reason(error))
             return False
         return True
+
+    def take_rest(self) -> bool:
+        """Whether a record has gone ahead in part only: the rest waits here now, before all others,
+        and nothing goes ahead any more."""
+        rest = b"" if self.ahead is None else self.ahead.rest(self.fileno())
+        if rest:
+            self._keep(rest)
+        return bool(rest)
 
     def _put(self, frame: bytes, size: int) -> bool:
         if self.queued_bytes + size > self._limit_bytes or size > MAX_FRAME_BYTES:
@@ -152,7 +169,6 @@ class Wire:
 
     def _keep(self, part: bytes | memoryview) -> None:
         if not self._queue:
-            self.on_queued()
             self._loop.add_writer(self._socket, self._flush)
         self._queue.append(part)
         self.queued_bytes += len(part)

@@ -19,7 +19,8 @@ _MOST_BUSY_S = 0.002
 
 
 class Ahead(Protocol):
-    """Reads and writes wires between two turns, ahead of what happens in the next one."""
+    """Reads wires between two turns, and writes on them at any time, ahead of what happens in the
+    next turn."""
 
     def wait(self, epoll: int, timeout_ms: int) -> list[int]:
         """Descriptors that are readable, but for one that was read. -1: as long as it takes."""
@@ -31,6 +32,16 @@ class Ahead(Protocol):
 
     def lower(self, descriptor: int) -> None:
         """Nothing may be written on this wire until somebody aims at it again."""
+        ...
+
+    def send(self, descriptor: int, record: bytes | memoryview) -> int:
+        """How much of it was written, as by a socket: raises BlockingIOError when it is not its
+        turn. When it is not all this lowers, too."""
+        ...
+
+    def rest(self, descriptor: int) -> bytes:
+        """What is left of a record that has gone ahead in part. Told once, and to be written before
+        anything else; until it is told `send` writes nothing."""
         ...
 
 

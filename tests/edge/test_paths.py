@@ -387,7 +387,7 @@ def test_pings_of_the_direct_link_set_the_clock(world: World) -> None:
     link = ExpressLink.__new__(ExpressLink)
     now_ns = world.clocks.wall_ns
     link.clock = (now_ns, now_ns + 7 * MS, now_ns + 2 * MS)
-    link.send = lambda frame, sent=0: True  # type: ignore[method-assign]
+    link.send = lambda frame: True  # type: ignore[method-assign]
     world.links.direct = cast(FakeLink, link)
     world.clocks.pass_ms(2)
     world.pairs.tick()
@@ -407,12 +407,14 @@ def test_what_a_report_leaves_out_is_lost_and_what_is_due_is_outstanding(world: 
         world.clocks.pass_ms(1)
     assert world.path("r1")["outstanding_ms"] == pytest.approx(10)
     world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[7], 5, (20_000,) * 5), "r1")
-    assert world.path("r1")["lost"] == 3
+    assert world.path("r1")["lost"] == 0  # they may come yet: two of a moment change places
     assert world.path("r1")["outstanding_ms"] == pytest.approx(2)
+    world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[8], 7, (20_000,) * 2), "r1")
+    assert world.path("r1")["lost"] == 2
     assert world.path(EXPRESS)["lost"] == 0
     # The receiver lives anew and counts from one again: nothing more is lost.
-    world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[9], 2, (20_000,) * 2), "r1")
-    assert world.path("r1")["lost"] == 3
+    world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[9], 1, (20_000,)), "r1")
+    assert world.path("r1")["lost"] == 2
     assert world.path("r1")["outstanding_ms"] == 0
 
 
@@ -478,7 +480,7 @@ def test_arrivals_are_reported_together_by_link_and_life(clocks: Clocks) -> None
             await asyncio.sleep(0.001)
         (told,) = near.messages()
         assert (told.subscriber, told.total, told.delays_us) == (OTHER, 2, (5000, 6000))
-        assert told.newest_ns == clocks.wall_ns - 6 * MS
+        assert told.newest_ns == clocks.wall_ns - 5 * MS
         assert far.messages()[0].delays_us == (30_000,)
         # Thousands in one report: the later ones are told, and all are counted.
         for _ in range(2000):
