@@ -249,6 +249,7 @@ class Ingress:
                     self._drop_subscriber(outflow, edge)
             self._heed_policy(outflow)
             self._settle(outflow)
+        self._renew_aims()
         self.wake()
 
     def _heed_policy(self, outflow: Outflow) -> None:
@@ -279,7 +280,16 @@ class Ingress:
                 outflow.send_open(edge)
                 outflow.stream.mark_for_resend(edge)
             outflow.resend(self._clock())
+        self._renew_aims()
         self.wake()
+
+    def _renew_aims(self) -> None:
+        """Paths are others than those the next samples were to take."""
+        if self._aimed_for != self._links.generation:
+            self._aimed_for = self._links.generation
+            now_s = self._clock()
+            for outflow in self._live.values():
+                outflow.renew_aim(now_s)
 
     def tick(self) -> None:
         """What time brings: resends, ends, laggards."""
@@ -297,10 +307,6 @@ class Ingress:
             self._settle(outflow)
         for key, outflow in self._live.items():
             outflow.announce_life(now_s, self._feeds[key].is_alive)
-        if self._aimed_for != self._links.generation:
-            self._aimed_for = self._links.generation
-            for outflow in self._live.values():
-                outflow.renew_aim(now_s)
         for (number, edge), until_s in list(self._adopted.items()):
             if now_s > until_s:
                 del self._adopted[number, edge]

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from edge_broker.dds import shortcuts
-from gateway.model import FabricView
+from gateway.model import Assignment, FabricView
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.demand import routers_towards
@@ -114,8 +114,8 @@ class Links:
                 link.start()
                 assert link.task is not None
                 link.task.add_done_callback(self._report_end)
-        if view is not self._view:
-            self._view = view
+        before, self._view = self._view, view
+        if _assignments(before) != _assignments(view):
             self._paths_changed()
         self._express.converge(express)
 
@@ -293,3 +293,7 @@ class Links:
     def _report_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
             self._on_failure(error)
+
+
+def _assignments(view: FabricView) -> dict[str, Assignment | None]:
+    return {name: topic.assignment for name, topic in view.topics.items()}
