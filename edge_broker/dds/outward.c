@@ -73,6 +73,16 @@ static rest **rest_of(int wire)
     return at;
 }
 
+static void strike_off(outgoing *aim)
+{
+    size_t kept = 0;
+    for (size_t at = 0; at < taken_count; at++)
+        if (taken_from[at] != aim)
+            taken_from[kept++] = taken_from[at];
+    taken_count = kept;
+    aim->is_listed = false;
+}
+
 static void lower_wire(int wire)
 {
     for (size_t at = 0; at < MOST_AIMS && outgoings[at] != NULL; at++)
@@ -337,6 +347,7 @@ static PyObject *forget(PyObject *self, PyObject *reader)
     outgoing *aim = outgoing_of((int32_t)which);
     if (aim != NULL && which) {
         let_go(&aim->samples);
+        strike_off(aim);
         aim->is_aimed = aim->is_taken = aim->is_sent = aim->is_listening = false;
         aim->reader = 0;
     }

@@ -271,8 +271,9 @@ def test_a_copy_waits_for_a_confirmation_and_goes_when_none_comes(world: World) 
             world.report("r1", 20)
         assert taken == [(EXPRESS, EXPRESS)]
         assert "a copy on routed after" in routing.summary()[0]["why"]
-        await asyncio.sleep(0.05)
         assert not copied  # all were confirmed
+        scheduled = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+        assert all(timer.cancelled() for timer in scheduled)  # and nobody wakes up for them
         world.clocks.pass_ms(10)
         world.send(routing)
         world.clocks.pass_ms(30)
@@ -416,6 +417,24 @@ def test_what_a_report_leaves_out_is_lost_and_what_is_due_is_outstanding(world: 
     world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[9], 1, (20_000,)), "r1")
     assert world.path("r1")["lost"] == 2
     assert world.path("r1")["outstanding_ms"] == 0
+
+
+def test_batches_that_change_places_are_not_lost(clocks: Clocks) -> None:
+    """A single sample goes ahead of the batch that is just being sent, and is noted after it."""
+    path = pairs_module.Path(EXPRESS)
+    now_s = 0.0
+    for total in range(2, 2000, 2):
+        clocks.pass_ms(10)
+        now_s += 0.01
+        first_ns, second_ns = clocks.wall_ns, clocks.wall_ns + 1
+        path.note_batch(second_ns)
+        path.note_batch(first_ns)
+        assert path.outstanding_s(first_ns + 10 * MS) == pytest.approx(0.01)
+        # A report comes between the two.
+        path.confirm(second_ns, total - 1, clocks.wall_ns + 2, now_s)
+        path.confirm(second_ns, total, clocks.wall_ns + 3, now_s)
+    assert path.quality.lost == 0
+    assert path.outstanding_s(clocks.wall_ns) == 0
 
 
 @pytest.mark.parametrize("via", [EXPRESS, "r1"])

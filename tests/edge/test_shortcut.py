@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 
 from edge_broker.dds import bulk, native, samples, shortcuts
 from edge_broker.dds.samples import Plain as Taken
-from edge_broker.dds.shortcuts import IncomingAim, OutgoingAim, Sent
+from edge_broker.dds.shortcuts import IncomingAim, OutgoingAim
 from gateway.tunnel import messages
 from gateway.tunnel.columns import pack
 from gateway.tunnel.frames import (
@@ -59,6 +60,7 @@ class Wires:
     def close(self) -> None:
         self.ahead.watch(self.near.fileno(), False)
         self.ahead.lower(self.near.fileno())
+        self.ahead.rest(self.near.fileno())
         self.epoll.close()
         self.near.close()
         self.far.close()
@@ -90,21 +92,19 @@ def wires() -> Iterator[Wires]:
     wires.close()
 
 
-News = tuple[list[int], list[tuple[int, bytes]]]
+Chunks = list[tuple[int, bytes]]
 
 
 @contextmanager
-def between_turns() -> Iterator[News]:
-    """What has been done meanwhile is there at the end."""
-    news: News = ([], [])
+def between_turns() -> Iterator[Chunks]:
+    """What has been read meanwhile is there at the end."""
+    chunks: Chunks = []
     bulk.open_gate()
     try:
-        yield news
+        yield chunks
     finally:
         if bulk.close_gate():
-            readers, chunks = bulk.news()
-            news[0].extend(readers)
-            news[1].extend(chunks)
+            chunks.extend(bulk.read())
 
 
 class Out:
@@ -176,38 +176,51 @@ def test_it_sends_what_the_edge_would(
     size: int,
     to: tuple[str, ...],
 ) -> None:
-    """In the thread that receives it: nobody need wait."""
+    """In the thread that receives it: nobody need wait, and a turn may be under way."""
     out = outwards(Plain)
     out.set(wires, first, to)
-    with between_turns() as news:
-        out.pair.writer.write(Plain(1, [3] * size))
-        record = wires.record()
-    assert news == ([out.reader], [])
+    out.pair.writer.write(Plain(1, [3] * size))
+    record = wires.record()
+    assert out.aim.lower()
+    sent_ns = out.aim.sent_ns()
     taken = samples.take(out.reader, 10)
     assert isinstance(taken, Taken)
     assert samples.take(out.reader, 10) is None
-    sent = out.aim.lower()
-    assert sent is not None
-    assert abs(time.time_ns() - sent.at_ns) < LONG_S * 1e9
-    frame = encode_batch(KEY, to, first, taken.packed, sent.at_ns)
+    assert sent_ns is not None
+    assert abs(time.time_ns() - sent_ns) < LONG_S * 1e9
+    frame = encode_batch(KEY, to, first, taken.packed, sent_ns)
     assert record == len(frame).to_bytes(4, "little") + frame
-    assert sent.bytes == len(record)
-    assert out.aim.lower() is None
+    assert not out.aim.lower()
+    assert out.aim.sent_ns() is None
 
 
-def test_what_a_turn_has_held_up_is_sent_by_who_waits(
+def test_what_was_taken_is_told_in_that_order(
+    outwards: Callable[[type], Out], wires: Wires
+) -> None:
+    outs = [outwards(Plain) for _ in range(5)]
+    for out in reversed(outs):
+        out.set(wires)
+    for out in outs:
+        out.pair.writer.write(Plain(1, []))
+        assert wires.record()
+    assert shortcuts.taken() == [out.reader for out in outs]
+    assert shortcuts.taken() is None
+    for out in outs:
+        assert len(take(out.reader)) == 1
+
+
+def test_what_came_before_the_aim_was_taken_is_sent_by_who_waits(
     outwards: Callable[[type], Out], wires: Wires
 ) -> None:
     out = outwards(Plain)
-    out.set(wires)
     out.pair.writer.write(Plain(1, []))
-    out.pair.settle()  # a turn is under way
-    with between_turns() as news:
-        assert out.wait() == []
-    assert news[0] == [out.reader]
+    out.pair.settle()
+    out.set(wires)
+    assert out.wait() == []
     assert decode_batch(wires.record()[4:]).count == 1
+    assert out.aim.lower()
+    assert out.aim.sent_ns() is not None
     assert len(take(out.reader)) == 1
-    assert isinstance(out.aim.lower(), Sent)
 
 
 def test_who_waits_is_told_of_what_cannot_wait(
@@ -216,10 +229,9 @@ def test_who_waits_is_told_of_what_cannot_wait(
     """The sample has to go to others, too."""
     out = outwards(Plain)
     out.set(wires, is_all=False)
-    with between_turns() as news:
-        out.pair.writer.write(Plain(1, []))
-        assert out.wait() == []
-    assert news[0] == [out.reader]
+    out.pair.writer.write(Plain(1, []))
+    assert out.wait() == []
+    assert shortcuts.taken() == [out.reader]
     assert decode_batch(wires.record()[4:]).count == 1
     assert len(take(out.reader)) == 1
 
@@ -228,43 +240,73 @@ def test_samples_that_come_together_go_together(
     outwards: Callable[[type], Out], wires: Wires
 ) -> None:
     out = outwards(Plain)
-    out.set(wires)
     for index in range(1, 6):
         out.pair.writer.write(Plain(index, []))
     out.pair.settle()
-    with between_turns() as news:
-        assert out.wait() == [out.reader]
-    assert news[0] == [out.reader]
+    out.set(wires)
+    assert out.wait() == [out.reader]
+    assert out.aim.lower()
+    assert out.aim.sent_ns() is None
     assert len(take(out.reader)) == 2
-    assert out.aim.lower() is None
     assert len(take(out.reader)) == 3
     assert wires.is_silent()
 
 
-@pytest.mark.parametrize("why", ["closed", "late", "lowered", "wire lowered", "all"])
+def test_two_that_follow_each_other_are_never_the_same_number(
+    outwards: Callable[[type], Out], wires: Wires
+) -> None:
+    """Who accounts for one aims for the next while samples go on coming."""
+    out = outwards(Plain)
+    count = 1000
+
+    def publish() -> None:
+        for index in range(count):
+            out.pair.writer.write(Plain(index, []))
+            time.sleep(0.0005)
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    number = 2
+    received: list[int] = []
+    sent = 0
+    while number < 2 + count:
+        out.set(wires, number)
+        time.sleep(0.0003)  # some come meanwhile
+        is_sent = out.aim.lower() and out.aim.sent_ns() is not None
+        taken = take(out.reader)
+        if is_sent:
+            sent += 1
+            assert len(taken) == 1
+            assert decode_batch(wires.record()[4:]).first == number
+        received += [int.from_bytes(sample[4:8], "little") for sample, _ in taken]
+        number += len(taken)
+    publisher.join()
+    assert received == list(range(count))
+    assert 0 < sent < count
+    assert wires.is_silent()
+
+
+@pytest.mark.parametrize("why", ["late", "lowered", "wire lowered", "all", "a rest"])
 def test_it_takes_nothing_unless_it_may(
     outwards: Callable[[type], Out], wires: Wires, why: str
 ) -> None:
     """The sample is there for whoever takes it then."""
     out = outwards(Plain)
+    if why == "a rest":
+        _leave_a_rest(outwards(Plain), wires)
     out.set(wires, good_s=-1.0 if why == "late" else LONG_S)
     if why == "lowered":
-        assert out.aim.lower() is None
+        assert not out.aim.lower()
     elif why == "wire lowered":
         wires.ahead.lower(wires.near.fileno())
     elif why == "all":
         shortcuts.lower_all()
-    if why == "closed":  # a turn is under way, for longer than it is waited for
-        out.pair.writer.write(Plain(1, []))
-        assert out.wait() == [out.reader]
-    else:
-        with between_turns() as news:
-            out.pair.writer.write(Plain(1, []))
-            assert out.wait() == [out.reader]
-        assert news == ([], [])
+    out.pair.writer.write(Plain(1, []))
+    assert out.wait() == [out.reader]
+    assert not out.aim.lower()
     assert len(take(out.reader)) == 1
-    assert out.aim.lower() is None
-    assert wires.is_silent()
+    if why != "a rest":
+        assert wires.is_silent()
 
 
 @pytest.mark.parametrize("what", ["large", "disposed", "a stranger's"])
@@ -273,34 +315,85 @@ def test_what_it_is_not_sure_of_is_only_taken(
 ) -> None:
     out = outwards(Keyed)
     out.set(wires, writer=out.writer + 1 if what == "a stranger's" else 0)
-    with between_turns() as news:
-        if what == "disposed":
-            out.pair.writer.dispose(Keyed(0, 1, []))
-        else:
-            out.pair.writer.write(Keyed(1, 1, [0] * (9000 if what == "large" else 1)))
-        assert out.wait() == []
-    assert news[0] == [out.reader]
+    if what == "disposed":
+        out.pair.writer.dispose(Keyed(0, 1, []))
+    else:
+        out.pair.writer.write(Keyed(1, 1, [0] * (9000 if what == "large" else 1)))
+    assert out.wait() == []
+    assert shortcuts.taken() == [out.reader]
+    assert out.aim.lower()
+    assert out.aim.sent_ns() is None
     assert len(take(out.reader)) == 1
-    assert out.aim.lower() is None
     assert wires.is_silent()
 
 
-def test_a_full_wire_takes_a_part_and_the_edge_goes_on_from_there(
+def _leave_a_rest(out: Out, wires: Wires) -> bytes:
+    """A record that did not fit onto the wire; as the edge would have encoded it."""
+    wires.near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    for _ in range(100):
+        out.set(wires)
+        out.pair.writer.write(Plain(1, [3] * 8000))
+        out.pair.settle()  # it was received, and so was looked at
+        assert out.aim.lower()
+        sent_ns = out.aim.sent_ns()
+        taken = samples.take(out.reader, 10)
+        assert isinstance(taken, Taken)
+        assert sent_ns is not None
+        frame = encode_batch(KEY, ("e-b",), 2, taken.packed, sent_ns)
+        try:
+            wires.ahead.send(wires.near.fileno(), b"")
+        except BlockingIOError:
+            return len(frame).to_bytes(4, "little") + frame
+        wires.record()
+    raise AssertionError("everything fitted")
+
+
+def test_what_a_full_wire_did_not_take_comes_before_all_else(
     outwards: Callable[[type], Out], wires: Wires
 ) -> None:
-    """Or it takes nothing, and the edge does all."""
-    wires.near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    """Until the rest is told nobody writes, and it is told once."""
     out = outwards(Plain)
-    outcomes = set()
-    for _ in range(20):
-        out.set(wires)
-        with between_turns() as news:
-            out.pair.writer.write(Plain(1, [3] * 8000))
-            out.pair.settle()  # it was received, and so was looked at
-        assert news[0] == [out.reader]
-        assert len(take(out.reader)) == 1
-        outcomes.add(None if (sent := out.aim.lower()) is None else sent.bytes > 0)
-    assert outcomes == {None, True}
+    descriptor = wires.near.fileno()
+    record = _leave_a_rest(out, wires)
+    with pytest.raises(BlockingIOError):
+        wires.ahead.send(descriptor, b"later")
+    rest = wires.ahead.rest(descriptor)
+    assert 0 < len(rest) < len(record)
+    assert wires.ahead.rest(descriptor) == b""
+    got = wires.far.recv(len(record) - len(rest), socket.MSG_WAITALL)
+    assert got + rest == record
+    assert wires.ahead.send(descriptor, b"later") == 5
+
+
+def test_a_wire_that_is_full_takes_nothing_and_the_edge_does_all(
+    outwards: Callable[[type], Out], wires: Wires
+) -> None:
+    out = outwards(Plain)
+    with suppress(BlockingIOError):
+        while True:
+            wires.near.send(b"x" * 4096)
+    with suppress(BlockingIOError):
+        while True:
+            wires.near.send(b"x")
+    out.set(wires)
+    out.pair.writer.write(Plain(1, [3] * 8000))
+    assert out.wait() == []
+    assert out.aim.lower()
+    assert out.aim.sent_ns() is None
+    assert len(take(out.reader)) == 1
+    assert wires.ahead.rest(wires.near.fileno()) == b""
+
+
+def test_who_writes_a_part_only_goes_on_alone(
+    outwards: Callable[[type], Out], wires: Wires
+) -> None:
+    out = outwards(Plain)
+    out.set(wires)
+    assert wires.ahead.send(wires.near.fileno(), bytes(1 << 24)) < 1 << 24
+    out.pair.writer.write(Plain(1, []))
+    assert out.wait() == [out.reader]
+    assert not out.aim.lower()
+    assert len(take(out.reader)) == 1
 
 
 def test_a_reader_that_goes_takes_what_was_taken_with_it(
@@ -308,11 +401,10 @@ def test_a_reader_that_goes_takes_what_was_taken_with_it(
 ) -> None:
     out = outwards(Plain)
     out.set(wires)
-    with between_turns() as news:
-        out.pair.writer.write(Plain(1, []))
-        assert wires.record()
-    assert news[0] == [out.reader]
+    out.pair.writer.write(Plain(1, []))
+    assert wires.record()
     out.aim.close()
+    assert not shortcuts.taken()
     assert take(out.reader) == []
 
 
@@ -355,10 +447,10 @@ def inwards(near: DomainParticipant, far: DomainParticipant) -> Iterator[In]:
 def test_it_writes_a_lone_batch_that_is_next_and_says_so_once(inwards: In, wires: Wires) -> None:
     inwards.aim.set(inwards.writer, 8)
     records = _records(inwards.frame())
-    with between_turns() as news:
+    with between_turns() as chunks:
         wires.far.sendall(records)
         assert wires.wait() == []
-    assert news == ([], [(wires.near.fileno(), records)])
+    assert chunks == [(wires.near.fileno(), records)]
     assert inwards.arrived() == [77]
     batch = batch_of([inwards.sample], [77])
     assert samples.write(inwards.writer, batch, 0, never) == 1
@@ -376,10 +468,10 @@ def test_lone_batches_of_several_streams_come_together(
     aim.set(other.writer, 1)
     inwards.aim.set(inwards.writer, 8)
     records = _records(inwards.frame(), other.frame(1, key=key))
-    with between_turns() as news:
+    with between_turns() as chunks:
         wires.far.sendall(records)
         assert wires.wait() == []
-    assert news == ([], [(wires.near.fileno(), records)])
+    assert chunks == [(wires.near.fileno(), records)]
     assert (inwards.arrived(), other.arrived()) == ([77], [77])
     for each in (inwards, other):
         assert samples.write(each.writer, batch_of([each.sample], [77]), 0, never) == 1
@@ -406,10 +498,10 @@ def test_it_only_reads_what_it_is_not_sure_of(inwards: In, wires: Wires, what: s
     elif what == "ack first":
         ack = messages.pong(messages.Ping(1, 2, False), 3)
         records = _records(ack) + records
-    with between_turns() as news:
+    with between_turns() as chunks:
         wires.far.sendall(records)
         assert wires.wait() == []
-    assert news == ([], [(wires.near.fileno(), records)])
+    assert chunks == [(wires.near.fileno(), records)]
     assert inwards.arrived() == []
 
 
@@ -423,30 +515,30 @@ def test_it_reads_nothing_unless_it_may(inwards: In, wires: Wires, why: str) -> 
     wires.far.sendall(_records(inwards.frame()))
     if why == "closed":
         assert wires.wait() == [wires.near.fileno()]
-        assert not bulk.news()[1]
+        assert not bulk.read()
     else:
-        with between_turns() as news:
+        with between_turns() as chunks:
             assert wires.wait() == ([] if why == "lowered" else [wires.near.fileno()])
-        assert len(news[1]) == (why == "lowered")
+        assert len(chunks) == (why == "lowered")
     assert inwards.arrived() == []
 
 
 def test_the_end_of_a_connection_is_for_others_to_read(inwards: In, wires: Wires) -> None:
     inwards.aim.set(inwards.writer, 8)
     wires.far.close()
-    with between_turns() as news:
+    with between_turns() as chunks:
         assert wires.wait() == [wires.near.fileno()]
-    assert news == ([], [])
+    assert chunks == []
 
 
 def test_what_dds_says_is_told_when_the_edge_writes(inwards: In, wires: Wires) -> None:
     """As if it had written itself just then: here, that there is no such writer."""
     gone = 1
     inwards.aim.set(gone, 8)
-    with between_turns() as news:
+    with between_turns() as chunks:
         wires.far.sendall(_records(inwards.frame()))
         assert wires.wait() == []
-    assert len(news[1]) == 1
+    assert len(chunks) == 1
     codes: list[int] = []
     assert samples.write(gone, batch_of([inwards.sample], [77]), 0, codes.append) == 1
     assert codes == [BAD_PARAMETER]
@@ -466,10 +558,10 @@ def test_garbage_is_handed_on_as_it_came(inwards: In, wires: Wires, data: st.Dat
     else:
         raw = data.draw(st.binary(min_size=1, max_size=300))
     inwards.aim.set(inwards.writer, 8)
-    with between_turns() as news:
+    with between_turns() as chunks:
         wires.far.sendall(raw)
         assert wires.wait() == []
-    assert b"".join(chunk for _, chunk in news[1]) == raw
+    assert b"".join(chunk for _, chunk in chunks) == raw
     arrived = inwards.arrived()
     if arrived:
         batch = decode_batch(raw[4 : 4 + int.from_bytes(raw[:4], "little")])

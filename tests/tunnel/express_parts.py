@@ -145,7 +145,7 @@ class Edge:
 
 class ReadsAhead:
     """Reads wires that stand between two frames, as much as it likes, and hands that on at the
-    beginning of a turn."""
+    beginning of a turn; writes parts of records and has the rest."""
 
     def __init__(self, turn: threading.Lock) -> None:
         self.on_read: Callable[[int, bytes], None]
@@ -153,6 +153,7 @@ class ReadsAhead:
         self.lowered: list[int] = []
         self._turn = turn
         self._watched: set[int] = set()
+        self._rests: dict[int, bytes] = {}
         self._draw = random.Random(3)
 
     def wait(self, epoll: int, timeout_ms: int) -> list[int]:
@@ -173,6 +174,18 @@ class ReadsAhead:
 
     def lower(self, descriptor: int) -> None:
         self.lowered.append(descriptor)
+
+    def write(self, descriptor: int, record: bytes, most: int) -> None:
+        assert os.write(descriptor, record[:most]) == min(most, len(record))
+        self._rests[descriptor] = record[most:]
+
+    def send(self, descriptor: int, record: bytes | memoryview) -> int:
+        if self._rests.get(descriptor):
+            raise BlockingIOError
+        return os.write(descriptor, record)
+
+    def rest(self, descriptor: int) -> bytes:
+        return self._rests.pop(descriptor, b"")
 
 
 class Caller:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import socket
 import struct
@@ -87,7 +86,10 @@ def test_frames_that_were_read_ahead_are_as_whole() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 100, 16_300])
-def test_frames_that_have_partly_gone_ahead_go_on(size: int) -> None:
+@pytest.mark.parametrize("next_size", [None, 10, 100_000])
+def test_frames_that_have_partly_gone_ahead_go_on(size: int, next_size: int | None) -> None:
+    """Before anything else, whoever comes first: who accounts for them, or another frame."""
+
     async def test(turn: threading.Lock) -> None:
         ahead = ReadsAhead(turn)
         async with Edge("a", turn, ahead=ahead) as a, Edge("b", turn) as b:
@@ -99,16 +101,23 @@ def test_frames_that_have_partly_gone_ahead_go_on(size: int) -> None:
             record = struct.pack("<I", len(frame)) + frame
             descriptor = link.open_descriptor
             assert descriptor is not None
+            expected = []
             for sent in (1, 4, 10, len(record) - 1, len(record)):
                 await until(lambda: link.open_descriptor == descriptor)
-                assert os.write(descriptor, record[:sent]) == sent
-                assert link.send(frame, sent)
-            await b.got(*[frame] * 5)
-            # The rest had to wait for the connection: nobody may write before it.
-            assert ahead.lowered.count(descriptor) == 4
+                ahead.write(descriptor, record, sent)
+                expected.append(frame)
+                if next_size is not None:
+                    expected.append(frame_to("b", next_size))
+                    assert link.send(expected[-1])
+                assert link.send_rest()
+                if sent < len(record):  # the rest waits for the connection
+                    assert link.open_descriptor is None
+            await b.got(*expected)
             link.end("enough")
             assert link.open_descriptor is None
-            assert ahead.lowered.count(descriptor) == 5
+            assert ahead.lowered[-1] == descriptor
+            assert not link.send_rest()
+            assert link.dropped == 1
 
     run(test)
 
