@@ -8,7 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
-from edge_broker.links import Links
+from edge_broker.links import Link, Links
 from edge_broker.mirror import Inbound, Mirror
 from gateway.tunnel import messages
 from gateway.tunnel.frames import Peer, StreamKey
@@ -53,27 +53,40 @@ class Answers:
     def _acknowledge_due(self) -> None:
         self._timer = None
         due, self._due = self._due, {}
+        together: dict[Link, list[tuple[Mirror, bytes]]] = {}
+        now_s = self._clock()
         for stream in due:
             found = self._inbound.get(stream)
-            if found is not None:
-                self.acknowledge(*found)
+            if found is None or not _may_say(found[0], now_s):
+                continue
+            inbound, mirror = found
+            frame = self._acknowledgement(inbound, now_s)
+            if inbound.answer_link is None:
+                self._links.send(mirror.key.topic, stream.edge, frame)
+            else:
+                together.setdefault(inbound.answer_link, []).append((mirror, frame))
+        for link, said in together.items():
+            if not link.send_together([frame for _, frame in said]):
+                for mirror, frame in said:
+                    self._links.send(mirror.key.topic, mirror.key.edge, frame)
 
     def acknowledge(self, inbound: Inbound, mirror: Mirror) -> None:
         now_s = self._clock()
         self._due.pop(inbound.key, None)
-        if not inbound.is_reliable and now_s < inbound.acknowledged_s + _REFRESH_S:
-            return
-        self._say(inbound, mirror, now_s)
+        if _may_say(inbound, now_s):
+            self._say(inbound, mirror, now_s)
 
     def _say(self, inbound: Inbound, mirror: Mirror, now_s: float) -> None:
+        frame = self._acknowledgement(inbound, now_s)
+        link = inbound.answer_link
+        if link is None or not link.send(frame):
+            self._links.send(mirror.key.topic, inbound.key.edge, frame)
+
+    def _acknowledgement(self, inbound: Inbound, now_s: float) -> bytes:
         inbound.unacknowledged_bytes = 0
         inbound.acknowledged_s = now_s
         cumulative, ranges = inbound.incoming.acknowledgement()
-        origin = inbound.key.edge
-        frame = messages.ack(origin, self._me, inbound.key, cumulative, ranges)
-        link = inbound.answer_link
-        if link is None or not link.is_up or not link.send(frame):
-            self._links.send(mirror.key.topic, origin, frame)
+        return messages.ack(inbound.key.edge, self._me, inbound.key, cumulative, ranges)
 
     def remind(self, inbound: Inbound, mirror: Mirror, now_s: float) -> None:
         """Acknowledges again what lacks something, and what has been idle for long."""
@@ -127,3 +140,8 @@ class Answers:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _may_say(inbound: Inbound, now_s: float) -> bool:
+    """Best-effort streams are acknowledged only so that their publishers know of them."""
+    return inbound.is_reliable or now_s >= inbound.acknowledged_s + _REFRESH_S

@@ -156,6 +156,7 @@ class Ingress:
             outflow = self._open(message.topic, profile)
             if outflow is None:
                 return
+        outflow.settle_aim()  # or a sample would be neither in the history nor in the stream
         edge, incarnation = message.subscriber
         known = outflow.stream.subscribers.get(edge)
         if known == incarnation:

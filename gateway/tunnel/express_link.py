@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gateway.errors import FrameError, LinkError
 from gateway.observe.logs import get_logger
@@ -92,6 +92,13 @@ class ExpressLink:
         if self.is_up and self._wire.send(frame):
             return True
         self.dropped += 1
+        return False
+
+    def send_together(self, frames: Sequence[bytes]) -> bool:
+        """Small frames, at the price of one; False when none of them went."""
+        if self.is_up and self._wire.send_together(frames):
+            return True
+        self.dropped += len(frames)
         return False
 
     def send_rest(self) -> bool:

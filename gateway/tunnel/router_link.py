@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gateway.errors import FrameError, LinkError
 from gateway.observe.logs import get_logger
@@ -108,6 +108,10 @@ class RouterLink:
             return True
         self.dropped += 1
         return False
+
+    def send_together(self, frames: Sequence[bytes]) -> bool:
+        """As `send`: what is sent in one turn travels together anyway. False when some did not."""
+        return all([self.send(frame) for frame in frames])
 
     async def _run(self) -> None:
         backoff_s = _FIRST_BACKOFF_S

@@ -85,6 +85,34 @@ def test_frames_that_were_read_ahead_are_as_whole() -> None:
     run(test)
 
 
+def test_small_frames_travel_together_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while others wait, and where there is no room for them all none goes."""
+    monkeypatch.setattr(express, "QUEUE_LIMIT_BYTES", 2 * _MIB)
+
+    async def test(turn: threading.Lock) -> None:
+        async with pair(turn) as (a, b):
+            link = a.link(b)
+            expected = []
+            for number in range(200):
+                small = [frame_to("b", size) for size in range(number % 7)]
+                assert link.send_together(small)
+                expected += small
+                if number % 10 == 0:
+                    expected.append(frame_to("b", 100_000))
+                    assert link.send(expected[-1])
+                    await until(lambda: link.queued_bytes < _MIB)
+            await b.got(*expected)
+            while link.send(frame_to("b", 100_000)):
+                expected.append(frame_to("b", 100_000))
+            assert not link.send_together([frame_to("b", 1000)] * 200)
+            assert link.dropped == 1 + 200
+            await b.got(*expected)
+            link.end("enough")
+            assert not link.send_together([frame_to("b", 1)])
+
+    run(test)
+
+
 @pytest.mark.parametrize("size", [0, 100, 16_300])
 @pytest.mark.parametrize("next_size", [None, 10, 100_000])
 def test_frames_that_have_partly_gone_ahead_go_on(size: int, next_size: int | None) -> None:
