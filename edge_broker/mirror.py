@@ -9,7 +9,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from edge_broker.dds import native, samples, watermark
+from edge_broker.dds import native, samples, shortcuts, watermark
 from edge_broker.dds.domain import Port
 from edge_broker.dds.matched import change_writer
 from edge_broker.dds.shortcuts import IncomingAim
@@ -243,7 +243,7 @@ class Mirror:
         self._samples_out.inc(count)
         self._bytes_out.inc(size)
         if count:
-            written_ns = time.time_ns()
+            written_ns = shortcuts.written_at_ns() or time.time_ns()
             if arrival is not None and inbound.trace is not None:
                 inbound.trace.written(
                     batch,

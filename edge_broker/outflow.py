@@ -295,7 +295,8 @@ class Outflow:
         for part in packed.parts(self._batch_samples, self._batch_bytes):
             self._send(part, now_s, ahead_ns)
         self._take_aim(now_s)
-        self._ingress_hop.observe(max(0, time.time_ns() - packed.first_ns) / 1e9)
+        now_ns = time.time_ns() if ahead_ns is None else ahead_ns
+        self._ingress_hop.observe(max(0, now_ns - packed.first_ns) / 1e9)
         self._samples_in.inc(count)
         self._bytes_in.inc(size)
         return has_more

@@ -295,7 +295,7 @@ static PyObject *wait_for_data(PyObject *self, PyObject *const *args, Py_ssize_t
             if (shot == MISSED)
                 found[ready++] = found[at];
         }
-        int64_t now = monotonic_ns();
+        int64_t now = clock_ns(CLOCK_MONOTONIC);
         until = until ? until : now + REST_NS;
         timeout = until - now;
         may_rest = may_rest && count > 0 && timeout > 0;

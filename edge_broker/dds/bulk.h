@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/uio.h>
+#include <time.h>
 
 /* ------------------------------------------------------------ what Cyclone DDS offers */
 
@@ -75,8 +76,8 @@ void let_go(store *);
 
 /* ------------------------------------------------------------ outward.c */
 
-/* The time on the clock aims are set by. */
-int64_t monotonic_ns(void);
+/* Aims are set by CLOCK_MONOTONIC. */
+int64_t clock_ns(clockid_t which);
 /* Sends what a reader that is aimed at has, if that is one sample. Afterwards the reader is empty,
    and this must be accounted for, soon or after a rest; MISSED: nothing was done, or not all. */
 enum shot { MISSED, SOON, REST };

@@ -11,7 +11,6 @@
 #include <semaphore.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #define MOST_AIMS 256
 #define MOST_WIRES 64
@@ -34,11 +33,8 @@ static bool enter(void)
 {
     if (sem_trywait(&gate) == 0)
         return true;
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_nsec += PATIENCE_NS;
-    end.tv_sec += end.tv_nsec / 1000000000;
-    end.tv_nsec %= 1000000000;
+    int64_t until = clock_ns(CLOCK_REALTIME) + PATIENCE_NS;
+    struct timespec end = {until / 1000000000, until % 1000000000};
     return sem_timedwait(&gate, &end) == 0;
 }
 
@@ -47,11 +43,12 @@ typedef struct {
     bool is_aimed, is_written;
     int32_t writer, code;
     uint64_t next;
-    int64_t time;
+    int64_t time, written_ns;
 } incoming;
 
 static incoming *incomings[MOST_AIMS];
-static size_t unread; /* of what was written ahead */
+static size_t unread;      /* of what was written ahead */
+static int64_t written_ns; /* the one that was asked for last */
 
 static int watched[MOST_WIRES]; /* wires that stand at the beginning of a frame; 0: none */
 /* What was read ahead, in order. */
@@ -86,6 +83,7 @@ static bool write_ahead(text frame)
     aim->time = (int64_t)le64toh(time);
     aim->code = dds.write[WRITE](aim->writer, &value, aim->time);
     dds.flush(aim->writer);
+    aim->written_ns = clock_ns(CLOCK_REALTIME);
     aim->is_written = true;
     unread++;
     return true;
@@ -140,6 +138,7 @@ bool was_written(int32_t writer, int64_t time, int32_t *code)
             aim->is_written = false;
             unread--;
             *code = aim->code;
+            written_ns = aim->written_ns;
             return true;
         }
     }
@@ -185,6 +184,18 @@ static PyObject *read_ahead(PyObject *self, PyObject *unused)
     }
     read_count = read_size = 0;
     return chunks;
+}
+
+PyDoc_STRVAR(written_at_doc,
+             "written_at() -> when (ns) what was given to write() last had been written ahead, or 0;\n"
+             "told once");
+
+static PyObject *written_at(PyObject *self, PyObject *unused)
+{
+    (void)self, (void)unused;
+    int64_t at = written_ns;
+    written_ns = 0;
+    return PyLong_FromLongLong(at);
 }
 
 PyDoc_STRVAR(aim_in_doc,
@@ -272,7 +283,7 @@ static PyObject *await_wires(PyObject *self, PyObject *args)
         if (outcome == UNTOUCHED)
             break;
         found = 0;
-        int64_t now = monotonic_ns();
+        int64_t now = clock_ns(CLOCK_MONOTONIC);
         until = until ? until : now + REST_NS;
         struct timespec rest = {0, until - now};
         struct pollfd any = {epoll, POLLIN, 0};
@@ -295,6 +306,7 @@ PyMethodDef inward_methods[] = {
     {"close_gate", close_gate, METH_NOARGS, close_gate_doc},
     {"open_gate", open_gate, METH_NOARGS, open_gate_doc},
     {"read", read_ahead, METH_NOARGS, read_doc},
+    {"written_at", written_at, METH_NOARGS, written_at_doc},
     {"aim_in", aim_in, METH_VARARGS, aim_in_doc},
     {"end_in", end_in, METH_O, end_in_doc},
     {"watch", watch, METH_VARARGS, watch_doc},

@@ -9,21 +9,15 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #define ANY_STATE 0x7F
 #define MOST_AIMS 256
 
-static int64_t clock_ns(clockid_t which)
+int64_t clock_ns(clockid_t which)
 {
     struct timespec now;
     clock_gettime(which, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-int64_t monotonic_ns(void)
-{
-    return clock_ns(CLOCK_MONOTONIC);
 }
 
 /* What follows is everybody's who holds this, for some microseconds: threads of DDS, and Python, with
@@ -114,7 +108,7 @@ static bool send_record(int wire, const uint8_t *record, size_t size)
 static enum shot send_lone(outgoing *aim)
 {
     aim->is_aimed = false;
-    if (monotonic_ns() >= aim->until_ns)
+    if (clock_ns(CLOCK_MONOTONIC) >= aim->until_ns)
         return MISSED;
     fill(&aim->samples, aim->reader, 2, ANY_STATE);
     if (aim->samples.count == 0)

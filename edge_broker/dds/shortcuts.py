@@ -121,6 +121,11 @@ def taken() -> list[int] | None:
     return bulk.taken() if IS_COMPILED else None
 
 
+def written_at_ns() -> int:
+    """When the batch DDS was given last had been written ahead; 0: it was not. Told once."""
+    return bulk.written_at() if IS_COMPILED else 0
+
+
 def wires_ahead() -> Ahead | None:
     return WiresAhead() if IS_COMPILED else None
 

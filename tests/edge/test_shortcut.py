@@ -452,11 +452,15 @@ def test_it_writes_a_lone_batch_that_is_next_and_says_so_once(inwards: In, wires
         assert wires.wait() == []
     assert chunks == [(wires.near.fileno(), records)]
     assert inwards.arrived() == [77]
+    assert shortcuts.written_at_ns() == 0
     batch = batch_of([inwards.sample], [77])
+    asked_ns = time.time_ns()
     assert samples.write(inwards.writer, batch, 0, never) == 1
     assert inwards.arrived() == []
+    assert 0 < asked_ns - shortcuts.written_at_ns() < LONG_S * 1e9
     assert samples.write(inwards.writer, batch, 0, never) == 1
     assert inwards.arrived() == [77]
+    assert shortcuts.written_at_ns() == 0
 
 
 def test_lone_batches_of_several_streams_come_together(
