@@ -190,6 +190,11 @@ class DelayHistory:
         """Whether enough came since the start or a restart to know the level."""
         return len(self._window) >= WINDOW_LEAST
 
+    @property
+    def worst_lately_s(self) -> float:
+        """Of those the level is made of."""
+        return self._sorted[-1] if self._sorted else inf
+
     def known(self, now_s: float) -> float:
         """How many independent delays the memory is worth now."""
         known = min(self._total, 1.0 + INDEPENDENT_PER_S * (now_s - self._since_s))

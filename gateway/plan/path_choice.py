@@ -21,6 +21,11 @@ from gateway.plan.path_return import PathReturn
 DEFAULT_TARGET = 0.001
 DECISION_S = 0.05
 """How long a choice is good for as long as nothing happens."""
+CALM_S = 0.5
+"""… when it is the preferred path alone, which lately took no more than CALM_SHARE of the budget:
+until that changes, or a stall or loss shows. To decide costs more than all else an edge does for a
+single sample."""
+CALM_SHARE = 0.5
 HOLD_S = 0.5
 """Several copies are sent at least this long."""
 HOLD_MOST_S = 2.0
@@ -72,6 +77,8 @@ class PathChooser:
         self.choice: Choice | None = None
         """The last one, for `status`."""
         self._until_s = 0.0
+        self._calm: tuple[PathQuality, int] | None = None
+        """The path that is taken alone for a while, and how many were lost on it until then."""
         self._versions = -1
         self._budget_s = 0.0
         self._primary: str | None = None
@@ -105,6 +112,7 @@ class PathChooser:
             and abs(budget_s - self._budget_s) <= _BUDGET_TOLERANCE * abs(self._budget_s)
             and sum([each.version for each in paths], len(paths)) == self._versions
             and self._is_stalled(outstanding_s) == self._has_stall
+            and (self._calm is None or _is_calm(*self._calm, budget_s))
         ):
             return choice
         self._versions = sum([each.version for each in paths], len(paths))
@@ -114,6 +122,12 @@ class PathChooser:
         self._has_stall = self._is_stalled(outstanding_s)
         usable = [each for each in paths if each.is_up]
         self.choice = self._decide(usable, budget_s, now_s, clock_error_s, outstanding_s, can_hedge)
+        self._calm = None
+        if not self._has_stall and self.choice.paths == (paths[0].name,):
+            calm = paths[0], paths[0].lost
+            if _is_calm(*calm, budget_s):
+                self._calm = calm
+                self._until_s = now_s + CALM_S
         return self.choice
 
     def reconsider(self) -> None:
@@ -324,6 +338,11 @@ def _first_that_answers(usable: list[PathQuality], outstanding_s: Mapping[str, f
     if each is not usable[0]:
         why += f", {usable[0].name} is silent"
     return Choice((each.name,), why)
+
+
+def _is_calm(quality: PathQuality, lost: int, budget_s: float) -> bool:
+    worst_s = quality.worst_lately_s
+    return worst_s is not None and worst_s <= CALM_SHARE * budget_s and quality.lost == lost
 
 
 def _fastest(outlooks: Sequence[Outlook]) -> Outlook:

@@ -123,6 +123,11 @@ class PathQuality:
         """What the path typically takes now: follows within about two seconds."""
         return self._delays.level_s
 
+    @property
+    def worst_lately_s(self) -> float | None:
+        """The longest delay of the latest seconds; None until its level is known."""
+        return self._delays.worst_lately_s if self._delays.is_settled else None
+
     def known(self, now_s: float) -> float:
         """How many independent, fresh observations the answers rest on."""
         return self._delays.known(now_s)

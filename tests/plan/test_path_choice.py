@@ -76,6 +76,31 @@ def test_the_path_that_meets_the_deadline_is_taken_alone() -> None:
     assert choose(path("express", 0.03), path("routed", 0.06)).paths == ("express",)
 
 
+@pytest.mark.parametrize("what", ["nothing", "slow", "lost", "stalled", "down", "other budget"])
+def test_what_serves_well_is_kept_until_anything_goes_wrong(what: str) -> None:
+    """Half a second without deciding anew, in which the first sign of trouble is heeded."""
+    express, routed = path("express", 0.01), path("routed", 0.06)
+    chooser = PathChooser(Mode.ADAPTIVE)
+    paths = [express, routed]
+    choice = chooser.choose(paths, 0.1, 0.0)
+    assert choice.paths == ("express",)
+    for now_s in (0.1, 0.3, 0.45):
+        express.observe(0.01, now_s)
+        assert chooser.choose(paths, 0.1, now_s) is choice
+    outstanding_s = {"express": 0.5} if what == "stalled" else {}
+    match what:
+        case "slow":
+            express.observe(0.06, 0.46)
+        case "lost":
+            express.observe_loss(1, 0.46)
+        case "down":
+            express.mark_down(0.46)
+    budget_s = 0.05 if what == "other budget" else 0.1
+    later = chooser.choose(paths, budget_s, 0.47, outstanding_s=outstanding_s)
+    assert (later is choice) == (what == "nothing")
+    assert chooser.choose(paths, 0.1, 0.6) is not choice
+
+
 def test_copies_are_sent_while_little_is_known() -> None:
     choice = choose(path("express", 0.03, count=100), path("routed", 0.06, count=100))
     assert set(choice.paths) == {"express", "routed"}
