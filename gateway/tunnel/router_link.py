@@ -111,7 +111,8 @@ class RouterLink:
 
     def send_together(self, frames: Sequence[bytes]) -> bool:
         """As `send`: what is sent in one turn travels together anyway. False when some did not."""
-        return all([self.send(frame) for frame in frames])
+        sent = [self.send(frame) for frame in frames]
+        return all(sent)
 
     async def _run(self) -> None:
         backoff_s = _FIRST_BACKOFF_S
