@@ -22,8 +22,16 @@ def test_latency(tmp_path: Path) -> None:
     file = tmp_path / "latency.json"
     assert latency.run(quick(file)) == 0
     result = json.loads(file.read_text())
-    assert result["plain"]["count"] == result["gateway"]["count"] == 200
-    assert {"e-a", "e-b", "r1", "zookeeper", "publisher", "subscriber"} <= set(result["processes"])
+    assert {name: arm["count"] for name, arm in result["arms"].items()} == {
+        "plain": 200,
+        "routed": 200,
+        "express": 200,
+    }
+    brokers = {"e-a", "e-b", "r1", "zookeeper"}
+    applications = {"publisher", "subscriber"}
+    assert set(result["processes"]["plain"]) == applications
+    for name in ("routed", "express"):
+        assert set(result["processes"][name]) == brokers | applications
     assert result["environment"]["commit"]
 
 
