@@ -32,6 +32,10 @@ EXPRESS = "express"
 ROUTED = "routed"
 STANDBY = "standby"
 
+_LINGER_S = 5.0
+"""How long the link to a router stays when nobody wants it any longer: some times what is repeated
+until it is answered."""
+
 Link = RouterLink | ExpressLink
 
 
@@ -69,6 +73,8 @@ class Links:
         self._on_failure = on_failure
         self._metrics = metrics
         self._links: dict[str, RouterLink] = {}
+        self._lingering: dict[str, asyncio.TimerHandle] = {}
+        """Routers nobody wants any longer, and when their links end."""
         self._was_up: set[str] = set()
         self._view = FabricView()
         self._closing: set[asyncio.Task[None]] = set()
@@ -102,11 +108,18 @@ class Links:
         self, wanted: dict[str, str], express: Mapping[str, Candidate], view: FabricView
     ) -> None:
         """Holds links to these routers (address by router) and these edges. A link nobody wants
-        any longer is closed; one to a router that moved is opened anew. While the tree is away the
-        view stays, and so do the links."""
+        any longer is closed, after what is still to be said over it: that a stream is over. One to
+        a router that moved is opened anew. While the tree is away the view stays, and so do the
+        links."""
         for router, link in list(self._links.items()):
-            if wanted.get(router) != link.address:
+            if router not in wanted:
+                if router not in self._lingering:
+                    loop = asyncio.get_running_loop()
+                    self._lingering[router] = loop.call_later(_LINGER_S, self._close, router)
+            elif wanted[router] != link.address:
                 self._close(router)
+            elif (timer := self._lingering.pop(router, None)) is not None:
+                timer.cancel()
         for router, address in wanted.items():
             if router not in self._links:
                 _log.info("link wanted", router=router, address=address)
@@ -254,6 +267,8 @@ class Links:
 
     def _close(self, router: str) -> None:
         link = self._links.pop(router)
+        if (timer := self._lingering.pop(router, None)) is not None:
+            timer.cancel()
         _log.info("link closed", router=router, address=link.address)
         task = asyncio.get_running_loop().create_task(link.close(), name=f"close link {router}")
         self._closing.add(task)

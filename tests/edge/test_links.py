@@ -8,6 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
+from edge_broker import links as links_module
 from edge_broker.links import Links
 from gateway.model import Assignment, FabricView, TopicView
 from gateway.observe.metrics import BrokerMetrics
@@ -132,7 +135,9 @@ def test_the_primary_is_taken_and_the_standby_when_it_is_gone() -> None:
     run(test())
 
 
-def test_links_follow_what_is_wanted() -> None:
+def test_links_follow_what_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "_LINGER_S", 0.2)
+
     async def test() -> None:
         async with routers("r1", "r2") as made:
             held = Held()
@@ -154,6 +159,39 @@ def test_links_follow_what_is_wanted() -> None:
             await until(lambda: not made["r2"].server.neighbours)
             await links.close()
             assert held.changes >= 2
+
+    run(test())
+
+
+def test_a_link_nobody_wants_stays_for_what_is_still_to_be_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And when it is wanted again in time it is the same one."""
+    monkeypatch.setattr(links_module, "_LINGER_S", 0.2)
+
+    async def test() -> None:
+        async with routers("r1") as made:
+            held = Held()
+            links = held.links
+            wanted = {"r1": made["r1"].address}
+            links.converge(wanted, {}, view("r1", None))
+            async with Edge("b", made["r1"].server.port) as other:
+                await other.up()
+                await until(lambda: links.path("t", "b") is not None)
+                first = links.path("t", "b")
+                links.converge({}, {}, FabricView())
+                links.converge({}, {}, FabricView())
+                assert links.send("t", "b", messages.refused("", to=["b"]))
+                await until(lambda: len(made["r1"].frames) > 0)
+                links.converge(wanted, {}, view("r1", None))
+                await asyncio.sleep(0.4)  # it does not end later, either
+                assert links.path("t", "b") is first
+                links.converge({}, {}, FabricView())
+                await until(lambda: set(made["r1"].server.neighbours) == {"b"})
+                assert links.path("t", "b") is None
+                assert not links._lingering
+            await links.close()
+            assert held.failures == []
 
     run(test())
 
