@@ -200,8 +200,10 @@ class PathChooser:
         current = next((each for each in outlooks if each.quality.name == self._primary), None)
         if current is not None:
             risk = risks[current.quality.name]
-            riskier = [each for each in outlooks if risks[each.quality.name] > risk]
-            self._consider_returns(current, riskier, budget_s, now_s)
+            for at, each in enumerate(outlooks):
+                if risks[each.quality.name] > risk:
+                    is_preferred = at < outlooks.index(current)
+                    self._consider_return(each, current, is_preferred, budget_s, now_s)
         is_preferred = current is not None and outlooks.index(best) < outlooks.index(current)
         if current is None:
             self._faster_since_s = None
@@ -236,19 +238,21 @@ class PathChooser:
     def _times_left_slow(self, now_s: float) -> int:
         return self._left_slow if now_s - self._left_slow_s < FASTER_CALM_S else 0
 
-    def _consider_returns(
-        self, current: Outlook, riskier: list[Outlook], budget_s: float, now_s: float
+    def _consider_return(
+        self, riskier: Outlook, current: Outlook, is_preferred: bool, budget_s: float, now_s: float
     ) -> None:
-        """Faster paths that only memory speaks against are tried after a while."""
-        for each in riskier:
-            quality = each.quality
-            if _is_clearly_faster(quality, current.quality):
-                is_fine = not each.is_stalled and quality.is_fine(budget_s, now_s)
-                self._return_of(quality).consider(
-                    quality, budget_s, now_s, self.target, is_fine=is_fine
-                )
-            else:
-                self._return_of(quality).rest()
+        """A faster path, or the preferred one if it is no slower, that only memory speaks against,
+        or that too little is known of, is tried after a while."""
+        quality = riskier.quality
+        if _is_clearly_faster(quality, current.quality) or (
+            is_preferred and not _is_clearly_faster(current.quality, quality)
+        ):
+            is_fine = not riskier.is_stalled and quality.is_fine(budget_s, now_s)
+            self._return_of(quality).consider(
+                quality, budget_s, now_s, self.target, is_fine=is_fine
+            )
+        else:
+            self._return_of(quality).rest()
 
     def _return_of(self, quality: PathQuality) -> PathReturn:
         return self._returns.setdefault(quality.name, PathReturn())

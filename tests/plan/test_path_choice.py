@@ -101,6 +101,25 @@ def test_what_serves_well_is_kept_until_anything_goes_wrong(what: str) -> None:
     assert chooser.choose(paths, 0.1, 0.6) is not choice
 
 
+def test_the_preferred_path_is_taken_though_another_one_was_known_first() -> None:
+    """With as good as no difference between them, and nothing but probes of the preferred one."""
+    express, routed = path("express", None), path("routed", 0.001, count=20)
+    chooser = PathChooser(Mode.ADAPTIVE)
+    taken, copied = [], 0
+    for step in range(1, 4000):
+        now_s = 0.01 * step
+        choice = chooser.choose([express, routed], 0.1, now_s)
+        taken.append(choice.paths)
+        copied += len(choice.paths) > 1
+        if "routed" in choice.paths:
+            routed.observe(0.001, now_s)
+        if "express" in choice.paths or step % 100 == 0:
+            express.observe(0.0005, now_s)
+    assert taken[0][0] == "routed"
+    assert set(taken[1500:]) == {("express",)}
+    assert copied < 1300
+
+
 def test_copies_are_sent_while_little_is_known() -> None:
     choice = choose(path("express", 0.03, count=100), path("routed", 0.06, count=100))
     assert set(choice.paths) == {"express", "routed"}
