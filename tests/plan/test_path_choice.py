@@ -102,20 +102,24 @@ def test_what_serves_well_is_kept_until_anything_goes_wrong(what: str) -> None:
 
 
 def test_the_preferred_path_is_taken_though_another_one_was_known_first() -> None:
-    """With as good as no difference between them, and nothing but probes of the preferred one."""
+    """With as good as no difference between them. Copies that can wait are not sent for long, and
+    then there is nothing but probes of the preferred one."""
     express, routed = path("express", None), path("routed", 0.001, count=20)
     chooser = PathChooser(Mode.ADAPTIVE)
     taken, copied = [], 0
     for step in range(1, 4000):
         now_s = 0.01 * step
-        choice = chooser.choose([express, routed], 0.1, now_s)
+        choice = chooser.choose([express, routed], 0.1, now_s, can_hedge=True)
         taken.append(choice.paths)
         copied += len(choice.paths) > 1
         if "routed" in choice.paths:
             routed.observe(0.001, now_s)
+            routed.observe_confirmation(0.03, now_s)
         if "express" in choice.paths or step % 100 == 0:
             express.observe(0.0005, now_s)
+            express.observe_confirmation(0.03, now_s)
     assert taken[0][0] == "routed"
+    assert ("routed",) in taken
     assert set(taken[1500:]) == {("express",)}
     assert copied < 1300
 
