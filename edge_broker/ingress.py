@@ -123,10 +123,7 @@ class Ingress:
         for reader in readers:
             feed = self._readers.get(reader)
             outflow = None if feed is None else self._live.get(feed.key)
-            if outflow is None:
-                continue
-            outflow.forward(now_s)
-            if outflow.last_count > 1:  # there may be more than was taken
+            if outflow is not None and outflow.forward(now_s):
                 self._pump.add(outflow)
                 self._pump.wake()
 

@@ -113,7 +113,9 @@ class Links:
         links."""
         for router, link in list(self._links.items()):
             if router not in wanted:
-                if router not in self._lingering:
+                if not link.is_up:
+                    self._close(router)
+                elif router not in self._lingering:
                     loop = asyncio.get_running_loop()
                     self._lingering[router] = loop.call_later(_LINGER_S, self._close, router)
             elif wanted[router] != link.address:

@@ -276,8 +276,10 @@ class Outflow:
     def forward(self, now_s: float) -> bool:
         """Takes once from the source and sends it on; True when there may be more."""
         aim = self._aim
-        ahead_ns = aim.sent_ns() if aim is not None and aim.lower() else None
+        is_ahead = aim is not None and aim.lower()
+        ahead_ns = aim.sent_ns() if aim is not None and is_ahead else None
         packed, instances, has_more = self.source.take(self._take)
+        has_more |= is_ahead and packed.count > 1  # two are taken ahead when there are more
         if self._trace is not None:
             self._taken_ns = time.time_ns()
         if len(packed.payload) > MOST_SAMPLE_BYTES and packed.largest > MOST_SAMPLE_BYTES:
@@ -411,7 +413,8 @@ class Outflow:
         """Before anything that may change where the next sample goes, or as which: nothing goes
         ahead any more, and what has is accounted for as what it went."""
         while self._aim is not None and self._aim.lower():
-            self.forward(time.monotonic())
+            while self.forward(time.monotonic()):
+                continue
 
     def _send_copy(self, edge: str, first: int, over: OpenPath, now_ns: int) -> bool:
         """Of a batch that may come too late; False: it has arrived, or cannot go there."""
