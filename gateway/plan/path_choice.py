@@ -123,7 +123,7 @@ class PathChooser:
         usable = [each for each in paths if each.is_up]
         self.choice = self._decide(usable, budget_s, now_s, clock_error_s, outstanding_s, can_hedge)
         self._calm = None
-        if not self._has_stall and self.choice.paths == (paths[0].name,):
+        if paths and not self._has_stall and self.choice.paths == (paths[0].name,):
             calm = paths[0], paths[0].lost
             if _is_calm(*calm, budget_s):
                 self._calm = calm

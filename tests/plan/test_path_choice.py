@@ -53,8 +53,9 @@ def test_modes_that_do_not_adapt() -> None:
     assert choose(express, routed).paths == ("routed",)
     routed.mark_down(0.0)
     for mode in Mode:
-        choice = choose(express, routed, mode=mode)
-        assert choice.paths == () and choice.why == "no path is up"
+        for paths in ((express, routed), ()):
+            choice = choose(*paths, mode=mode)
+            assert choice.paths == () and choice.why == "no path is up"
 
 
 def test_a_single_path_that_is_silent_is_left_until_it_answers() -> None:
