@@ -113,7 +113,7 @@ class Links:
         links."""
         for router, link in list(self._links.items()):
             if router not in wanted:
-                if not link.is_up:
+                if not link.is_up or router not in view.routers:
                     self._close(router)
                 elif router not in self._lingering:
                     loop = asyncio.get_running_loop()

@@ -12,7 +12,7 @@ import pytest
 
 from edge_broker import links as links_module
 from edge_broker.links import Links
-from gateway.model import Assignment, FabricView, TopicView
+from gateway.model import Assignment, FabricView, RouterInfo, TopicView
 from gateway.observe.metrics import BrokerMetrics
 from gateway.tunnel import messages
 from gateway.tunnel.frames import Peer
@@ -135,9 +135,7 @@ def test_the_primary_is_taken_and_the_standby_when_it_is_gone() -> None:
     run(test())
 
 
-def test_links_follow_what_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links_module, "_LINGER_S", 0.2)
-
+def test_links_follow_what_is_wanted() -> None:
     async def test() -> None:
         async with routers("r1", "r2") as made:
             held = Held()
@@ -179,15 +177,21 @@ def test_a_link_nobody_wants_stays_for_what_is_still_to_be_said(
                 await other.up()
                 await until(lambda: links.path("t", "b") is not None)
                 first = links.path("t", "b")
-                links.converge({}, {}, FabricView())
-                links.converge({}, {}, FabricView())
+                idle = FabricView(routers={"r1": RouterInfo("r1", made["r1"].address)})
+                links.converge({}, {}, idle)
+                links.converge({}, {}, idle)
                 assert links.send("t", "b", messages.refused("", to=["b"]))
                 await until(lambda: len(made["r1"].frames) > 0)
                 links.converge(wanted, {}, view("r1", None))
                 await asyncio.sleep(0.4)  # it does not end later, either
                 assert links.path("t", "b") is first
-                links.converge({}, {}, FabricView())
+                links.converge({}, {}, idle)
                 await until(lambda: set(made["r1"].server.neighbours) == {"b"})
+                assert links.path("t", "b") is None
+                # One to a router that is gone from the tree does not stay.
+                links.converge(wanted, {}, view("r1", None))
+                await until(lambda: links.path("t", "b") is not None)
+                links.converge({}, {}, FabricView())
                 assert links.path("t", "b") is None
                 assert not links._lingering
             await links.close()
