@@ -220,7 +220,10 @@ def _explain_one(schema: type[BaseModel], detail: ErrorDetails, origins: Mapping
         else:
             valid = setting_paths(schema) + list(schema.model_fields)
         return f"unknown setting '{name}'{where}{_nearest(name, valid)}"
-    problem = detail["msg"].removeprefix("Value error, ").replace("Input should", "must")
+    if detail["type"] in ("model_type", "dict_type"):
+        problem = "must be a group of settings, each with a line of its own below it"
+    else:
+        problem = detail["msg"].removeprefix("Value error, ").replace("Input should", "must")
     return f"setting '{name}'{where} is {_shortened(detail['input'])}: {problem}"
 
 

@@ -154,7 +154,8 @@ def test_kubernetes_service_variables_are_not_settings() -> None:
         ),
         (
             "edge: 3\n",
-            "setting 'edge' in {file} line 1 is 3: must be a valid dictionary or instance of Edge",
+            "setting 'edge' in {file} line 1 is 3: must be a group of settings, each "
+            "with a line of its own below it",
         ),
         ("edge:\n  id: a\n  id: b\n", "'edge.id' is given twice, in {file} line 3"),
         ("- a\n", "cannot understand {file}: expected settings as `name: value` lines"),
