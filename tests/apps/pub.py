@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from typing import Any
 
@@ -16,7 +15,7 @@ from cyclonedds.core import DDSException, Policy, Qos
 from cyclonedds.domain import DomainParticipant
 from cyclonedds.pub import DataWriter, Publisher
 
-from tests.apps.qos import parser, policies, stop_on_signal, topics
+from tests.apps.qos import Stopping, parser, policies, topics
 from tests.apps.samples import MAKERS, fingerprint
 
 
@@ -36,7 +35,7 @@ def main() -> int:
     command.add_argument("--stay-s", type=float, default=0.0, help="after the last write; -1: on")
     command.add_argument("--quiet", action="store_true", help="no line for each sample")
     options = command.parse_args()
-    stopping = stop_on_signal()
+    stopping = Stopping()
 
     participant = DomainParticipant(options.domain)
     publisher = Publisher(participant, qos=policies(options, writes=True))
@@ -86,7 +85,7 @@ def main() -> int:
 
 
 def wait_for_readers(
-    writers: list[DataWriter[Any]], count: int, wait_s: float, stopping: threading.Event
+    writers: list[DataWriter[Any]], count: int, wait_s: float, stopping: Stopping
 ) -> bool:
     end = time.monotonic() + wait_s
     while not all(

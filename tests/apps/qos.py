@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
-import threading
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from cyclonedds.core import Policy, Qos
@@ -93,12 +93,24 @@ def topics(options: argparse.Namespace, participant: DomainParticipant) -> dict[
     return {name: Topic(participant, name, kind) for name in names}
 
 
-def stop_on_signal() -> threading.Event:
-    """Set by SIGTERM or SIGINT."""
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    return stopping
+class Stopping:
+    """Set by SIGTERM or SIGINT. No threading.Event: a handler that sets one waits for ever when the
+    signal comes while the same thread begins to wait for it."""
+
+    def __init__(self) -> None:
+        self._signals: SimpleQueue[int] = SimpleQueue()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _: self._signals.put(number))
+
+    def is_set(self) -> bool:
+        return not self._signals.empty()
+
+    def wait(self, seconds: float | None) -> None:
+        """So long at most; None: until it is set."""
+        try:
+            self._signals.put(self._signals.get(timeout=seconds))
+        except Empty:
+            return
 
 
 def _history(text: str) -> Any:

@@ -24,7 +24,7 @@ from cyclonedds.internal import InvalidSample
 from cyclonedds.sub import DataReader, Subscriber
 from cyclonedds.util import duration
 
-from tests.apps.qos import parser, policies, stop_on_signal, topics
+from tests.apps.qos import Stopping, parser, policies, topics
 from tests.apps.samples import fingerprint
 
 STATES = {
@@ -40,7 +40,7 @@ def main() -> int:
     command.add_argument("--seconds", type=float, default=0.0, help="leave after so long")
     command.add_argument("--pause-ms", type=float, default=0.0, help="after each single sample")
     options = command.parse_args()
-    stopping = stop_on_signal()
+    stopping = Stopping()
 
     participant = DomainParticipant(options.domain)
     subscriber = Subscriber(participant, qos=policies(options, writes=False))
