@@ -32,6 +32,9 @@ _IDLE_AFTER_S = 30.0
 _HOPELESS_S = 1.0
 """So long a topic that had no path in time asks for more probes."""
 _RATE_SHARE = 0.1
+_LOST_AFTER_S = 0.25
+"""What reports leave out for so long is lost, not late: a thread that has to wait for a processor
+sends what it stamped after what others stamped later."""
 _CORRECTED_NS = 100_000
 """Delays seen so far are corrected when the clocks turn out to differ by so much from what was
 thought; less is below what a choice could depend on."""
@@ -49,6 +52,9 @@ class Path:
         self._told = 0
         self._missing = 0
         """Batches the last report left out although it told of later ones."""
+        self._lasting = 0
+        self._lasting_since_s = 0.0
+        """So many of them have been missing since then."""
         self.confirmed_ns = 0
         """What was sent up to then has arrived, or is lost."""
         self._told_once: dict[Callable[[], None], None] = {}
@@ -71,7 +77,7 @@ class Path:
         self.quality.mark_down(now_s)
         self._batches.clear()
         self._probes.clear()
-        self._missing = 0
+        self._missing = self._lasting = 0
 
     def note_batch(self, sent_ns: int) -> None:
         """It has just been sent, or not long ago: single samples go ahead of what is noted."""
@@ -104,9 +110,8 @@ class Path:
         self._told_once[told] = None
 
     def confirm(self, newest_ns: int, total: int, now_ns: int, now_s: float) -> None:
-        """Everything sent up to then has arrived, or never will: paths keep the order, but that two
-        batches sent at the same moment may change places, so what a report leaves out is lost
-        when the next one does not make up for it."""
+        """Everything sent up to then has arrived, or never will: paths keep the order, but that
+        batches sent at about the same moment may change places."""
         self.confirmed_ns = max(self.confirmed_ns, newest_ns)
         confirmed = 0
         batches = self._batches
@@ -117,15 +122,22 @@ class Path:
             confirmed += 1
         arrived = total - self._told if total >= self._told else total
         self._told = total
-        missing = max(0, self._missing + confirmed - arrived)
-        if lost := min(self._missing, missing):
-            self.quality.observe_loss(lost, now_s)
-        self._missing = missing - lost
+        self._missing = max(0, self._missing + confirmed - arrived)
+        self._find_lost(now_s)
         if confirmed:
             self.quality.observe_confirmation((now_ns - oldest_ns) / 1e9, now_s)
         told_once, self._told_once = self._told_once, {}
         for told in told_once:
             told()
+
+    def _find_lost(self, now_s: float) -> None:
+        self._lasting = min(self._lasting, self._missing)
+        if self._lasting:
+            if now_s - self._lasting_since_s < _LOST_AFTER_S:
+                return
+            self.quality.observe_loss(self._lasting, now_s)
+            self._missing -= self._lasting
+        self._lasting, self._lasting_since_s = self._missing, now_s
 
 
 class Pair:

@@ -403,19 +403,24 @@ def test_what_a_report_leaves_out_is_lost_and_what_is_due_is_outstanding(world: 
     routing = world.routing("one", "duplicate")
     world.set_clock()
     sent_ns = []
-    for _ in range(10):
+    for _ in range(11):
         sent_ns.append(world.clocks.wall_ns)
         world.send(routing)
         world.clocks.pass_ms(1)
-    assert world.path("r1")["outstanding_ms"] == pytest.approx(10)
+    assert world.path("r1")["outstanding_ms"] == pytest.approx(11)
     world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[7], 5, (20_000,) * 5), "r1")
-    assert world.path("r1")["lost"] == 0  # they may come yet: two of a moment change places
-    assert world.path("r1")["outstanding_ms"] == pytest.approx(2)
+    assert world.path("r1")["outstanding_ms"] == pytest.approx(3)
+    world.clocks.pass_ms(200)
     world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[8], 7, (20_000,) * 2), "r1")
+    assert world.path("r1")["lost"] == 0  # they may come yet: those of a moment change places
+    world.clocks.pass_ms(100)
+    world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[9], 8, (20_000,)), "r1")
     assert world.path("r1")["lost"] == 2
     assert world.path(EXPRESS)["lost"] == 0
     # The receiver lives anew and counts from one again: nothing more is lost.
-    world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[9], 1, (20_000,)), "r1")
+    world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[10], 1, (20_000,)), "r1")
+    world.clocks.pass_ms(300)
+    world.pairs.on_arrivals(messages.Arrivals(OTHER, sent_ns[10], 1, ()), "r1")
     assert world.path("r1")["lost"] == 2
     assert world.path("r1")["outstanding_ms"] == 0
 
@@ -424,16 +429,17 @@ def test_batches_that_change_places_are_not_lost(clocks: Clocks) -> None:
     """A single sample goes ahead of the batch that is just being sent, and is noted after it."""
     path = pairs_module.Path(EXPRESS)
     now_s = 0.0
-    for total in range(2, 2000, 2):
+    for total in range(3, 3000, 3):
         clocks.pass_ms(10)
         now_s += 0.01
         first_ns, second_ns = clocks.wall_ns, clocks.wall_ns + 1
         path.note_batch(second_ns)
         path.note_batch(first_ns)
         assert path.outstanding_s(first_ns + 10 * MS) == pytest.approx(0.01)
-        # A report comes between the two.
-        path.confirm(second_ns, total - 1, clocks.wall_ns + 2, now_s)
-        path.confirm(second_ns, total, clocks.wall_ns + 3, now_s)
+        # Reports come between the two; the first tells of a third one, too.
+        path.note_batch(second_ns)
+        for came in (total - 2, total - 1, total - 1, total):
+            path.confirm(second_ns, came, clocks.wall_ns + 2, now_s)
     assert path.quality.lost == 0
     assert path.outstanding_s(clocks.wall_ns) == 0
 
@@ -485,44 +491,44 @@ def test_strangers_are_ignored_and_unused_pairs_forgotten(world: World) -> None:
 
 
 def test_arrivals_are_reported_together_by_link_and_life(clocks: Clocks) -> None:
-    async def scenario() -> None:
-        receiver = Arrivals(OTHER)
-        near, far = FakeLink(), FakeLink()
+    asked: list[int] = []
+    receiver = Arrivals(OTHER, lambda: asked.append(1))
+    near, far = FakeLink(), FakeLink()
 
-        def note(origin: Peer, via: str, link: FakeLink, age_ms: int) -> None:
-            sent_ns = clocks.wall_ns - age_ms * MS
-            receiver.note(origin, via, cast(Link, link), sent_ns, clocks.wall_ns)
+    def note(origin: Peer, via: str, link: FakeLink, age_ms: int) -> None:
+        sent_ns = clocks.wall_ns - age_ms * MS
+        receiver.note(origin, via, cast(Link, link), sent_ns, clocks.wall_ns)
 
-        for age_ms in (5, 6):
-            note(ME, EXPRESS, near, age_ms)
-        note(ME, "r1", far, 30)
-        while not (near.frames and far.frames):
-            await asyncio.sleep(0.001)
-        (told,) = near.messages()
-        assert (told.subscriber, told.total, told.delays_us) == (OTHER, 2, (5000, 6000))
-        assert told.newest_ns == clocks.wall_ns - 5 * MS
-        assert far.messages()[0].delays_us == (30_000,)
-        # Thousands in one report: the later ones are told, and all are counted.
-        for _ in range(2000):
-            note(ME, EXPRESS, near, 7)
-        # Another life of the same edge counts from one.
-        reborn = Peer(ME.edge, 9)
-        while len(near.frames) < 2:
-            await asyncio.sleep(0.001)
-        told = near.messages()[1]
-        assert told.total == 2002
-        assert 0 < len(told.delays_us) <= 1000
-        note(reborn, EXPRESS, near, 8)
-        while len(near.frames) < 3:
-            await asyncio.sleep(0.001)
-        assert near.messages()[2].total == 1
-        receiver.close()
+    def report() -> None:
+        for link, frames in receiver.reports().items():
+            for frame in frames:
+                link.send(frame)
 
-    asyncio.run(asyncio.wait_for(scenario(), 10.0))
+    for age_ms in (5, 6):
+        note(ME, EXPRESS, near, age_ms)
+    note(ME, "r1", far, 30)
+    assert len(asked) == 3
+    report()
+    (told,) = near.messages()
+    assert (told.subscriber, told.total, told.delays_us) == (OTHER, 2, (5000, 6000))
+    assert told.newest_ns == clocks.wall_ns - 5 * MS
+    assert far.messages()[0].delays_us == (30_000,)
+    # Thousands in one report: the later ones are told, and all are counted.
+    for _ in range(2000):
+        note(ME, EXPRESS, near, 7)
+    report()
+    told = near.messages()[1]
+    assert told.total == 2002
+    assert 0 < len(told.delays_us) <= 1000
+    # Another life of the same edge counts from one.
+    note(Peer(ME.edge, 9), EXPRESS, near, 8)
+    report()
+    assert near.messages()[2].total == 1
+    assert not receiver.reports()
 
 
 def test_a_probe_is_answered_and_tells_of_the_clocks(clocks: Clocks) -> None:
-    receiver = Arrivals(OTHER)
+    receiver = Arrivals(OTHER, bool)
     link = FakeLink()
     assert receiver.clock_offset_ns(ME.edge) == 0
     receiver.answer(Probe(ME, 5, 0, 0), cast(Link, link))
