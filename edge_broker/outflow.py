@@ -40,7 +40,9 @@ _FIRST_TAKE = 32
 _OUTAGE_AFTER_S = 0.5
 """A stream nobody acknowledges for that long is not slow, it is cut off."""
 _TAKE_BYTES = 1 << 20
-"""One take aims at so many bytes: several batches, and still a short turn on the loop."""
+"""One take aims at so many bytes: a full batch, and still a short turn on the loop."""
+_PROMPT_BATCH_BYTES = 256 * 1024
+"""A batch of a deadline topic is no larger: samples of others wait behind it on the same link."""
 _CLOSE_AGAIN_S = 1.0
 _AIM_GOOD_S = 2.0
 """A sample that comes later than that after the one before goes where is best then."""
@@ -105,6 +107,7 @@ class Outflow:
         """When each subscriber last acknowledged anything, or began to owe it."""
         self.last_count = 0
         """Samples of the last take."""
+        self.last_bytes = 0
         self._take = _FIRST_TAKE
         self._plan: list[Group] = []
         self._plan_generation = -1
@@ -287,6 +290,7 @@ class Outflow:
         count = packed.count
         size = len(packed.payload)
         self.last_count = count
+        self.last_bytes = size
         if count == 0:
             return has_more
         self._take = max(1, min(self._batch_samples, _TAKE_BYTES * count // max(size, 1)))
@@ -294,7 +298,10 @@ class Outflow:
             self.history.add(
                 Columns(packed.times(), list(map(bytes, packed.samples())), packed.kinds, instances)
             )
-        for part in packed.parts(self._batch_samples, self._batch_bytes):
+        batch_bytes = self._batch_bytes
+        if self.deadline is not None:
+            batch_bytes = min(batch_bytes, _PROMPT_BATCH_BYTES)
+        for part in packed.parts(self._batch_samples, batch_bytes):
             self._send(part, now_s, ahead_ns)
         self._take_aim(now_s)
         now_ns = time.time_ns() if ahead_ns is None else ahead_ns

@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 from edge_broker.dds.domain import LanDomain, Port
 from edge_broker.feed import Feed
 from edge_broker.outflow import Outflow
-from edge_broker.pace import REST_S, Pace
+from edge_broker.pace import REST_S, Flood, Pace
 from edge_broker.source import ReaderSource, ReplaySource
 
 _COLLECT_S = 0.002
 _MOST_COLLECTS = 12
-_FLOOD_SAMPLES = 64
 _FLOW_SAMPLES = 8
 """A topic that gives fewer at once is no part of a flood."""
 
@@ -40,6 +39,7 @@ class TakePump:
         """Readers whose flood is let come together."""
         self._is_scheduled = False
         self._pace = Pace()
+        self._flood = Flood()
 
     def add(self, outflow: Outflow) -> None:
         """It may have data."""
@@ -78,7 +78,7 @@ class TakePump:
                 del self._ready[number]
                 if isinstance(outflow.source, ReplaySource):
                     self._on_replayed(outflow)
-        self._collect(emptied)
+        self._collect(emptied, now_s)
         if can_go_on or self._collecting:
             self._pace.forget()
             trickling = 0
@@ -93,11 +93,15 @@ class TakePump:
         source = outflow.source
         return isinstance(source, ReaderSource) and source.reader.ref in self._collecting
 
-    def _collect(self, emptied: list[tuple[Outflow, Port]]) -> None:
+    def _collect(self, emptied: list[tuple[Outflow, Port]], now_s: float) -> None:
         """Lets the samples of a flood, in one topic or in many at once, come together for a moment:
         small batches would cost every stage behind this one more than the wait. A trickle is never
         made to wait."""
-        if sum(outflow.last_count for outflow, _ in emptied) < _FLOOD_SAMPLES:
+        if not emptied:
+            return
+        samples = sum(outflow.last_count for outflow, _ in emptied)
+        size = sum(outflow.last_bytes for outflow, _ in emptied)
+        if not self._flood.has(now_s, samples, size):
             for outflow, _ in emptied:
                 del self._ready[outflow.key.number]
             return

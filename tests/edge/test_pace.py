@@ -1,8 +1,8 @@
-"""Who is hurried rests as long as that brings topics together; a trickle never does."""
+"""Who is hurried rests as long as that brings topics together; a trickle never does. Floods."""
 
 from __future__ import annotations
 
-from edge_broker.pace import REST_S, Pace
+from edge_broker.pace import REST_S, Flood, Pace
 
 
 def rests(pace: Pace, rate: float, *, seconds: float, start_s: float = 0.0) -> list[bool]:
@@ -45,3 +45,27 @@ def test_what_comes_beside_a_flood_does_not_rest() -> None:
         if at % 20 == 0:
             pace.forget()
         assert not pace.should_rest(2.0 + at * 0.0001, 1)
+
+
+def test_much_at_once_is_a_flood_and_what_dwindles_is_none() -> None:
+    flood = Flood()
+    assert flood.has(1.0, 64, 64)
+    assert flood.has(2.0, 8, 512 * 1024)
+    assert not flood.has(3.0, 63, 63 * 1024)
+
+
+def test_little_at_once_is_a_flood_when_it_lasts() -> None:
+    """Stages that wait for one another's processor find little each time, and never more."""
+    flood = Flood()
+    answers = [flood.has(1.0 + turn * 0.0015, 30, 30 * 1024) for turn in range(40)]
+    assert not any(answers[:16])
+    assert all(answers[17:])
+    # What is let come together and is little all the same is not worth the wait.
+    assert not flood.has(1.1, 30, 30 * 1024)
+
+
+def test_bursts_are_no_flood() -> None:
+    """Thirty samples every ten milliseconds, or eight every one."""
+    flood = Flood()
+    assert not any(flood.has(1.0 + turn * 0.01, 30, 3000) for turn in range(100))
+    assert not any(flood.has(3.0 + turn * 0.001, 8, 800) for turn in range(1000))
