@@ -17,7 +17,7 @@ from gateway.plan.path_choice import Mode, PathChooser
 from gateway.tunnel.express_link import ExpressLink
 
 _PLAN_GOOD_S = 0.2
-"""How long what was decided after a batch holds for the next one."""
+"""How long what was decided after a batch holds for the next one; longer while all is calm."""
 
 
 class DeadlinePolicy:
@@ -118,14 +118,27 @@ class DeadlineRouting:
         """Which edges get a batch over which link. `oldest_ns` is the time of its oldest sample,
         `sent_ns` the time now, which the batch carries. Decided anew only when what was decided
         after the last batch cannot hold any longer: a lone sample does not wait for it."""
-        if (
-            edges != self._planned_for
-            or generation != self._generation
-            or now_s > self._planned_s + _PLAN_GOOD_S
-            or self._is_overdue(sent_ns)
-        ):
+        is_recent = now_s <= self._planned_s + _PLAN_GOOD_S
+        if self._has_changed(edges, generation, sent_ns) or not (is_recent or self._is_calm(now_s)):
             self._decide(edges, oldest_ns, sent_ns, now_s, generation)
         return self._plan
+
+    def _has_changed(self, edges: tuple[str, ...], generation: int, now_ns: int) -> bool:
+        """Whether what was decided last cannot hold."""
+        return (
+            edges != self._planned_for or generation != self._generation or self._is_overdue(now_ns)
+        )
+
+    def _is_calm(self, now_s: float) -> bool:
+        """Whether to decide anew would change nothing, unless something is overdue."""
+        if self._paths_of != (self._generation, self._pairs.generation):
+            return False
+        for edge in self._planned_for:
+            chooser = self._choosers.get(edge)
+            qualities = [each.path.quality for each in self._paths.get(edge, ())]
+            if chooser is None or not chooser.is_calm(qualities, now_s):
+                return False
+        return True
 
     def _is_overdue(self, now_ns: int) -> bool:
         for each in self._taken:
@@ -152,7 +165,8 @@ class DeadlineRouting:
             pair = self._pairs.pair(edge)
             pair.used_s = now_s
             pair.batches += 1
-        self._decide(edges, oldest_ns, sent_ns, now_s, generation)
+        if self._has_changed(edges, generation, sent_ns) or not self._is_calm(now_s):
+            self._decide(edges, oldest_ns, sent_ns, now_s, generation)
 
     def _decide(
         self,

@@ -41,6 +41,8 @@ FASTER_CALM_S = 300.0
 """After so long that is forgotten."""
 FASTER_SHARE = 0.9
 FASTER_LEAST_S = 0.002
+ALIKE = 1.5
+"""Risks that differ by no more than this factor are taken for the same: they are estimates."""
 _BUDGET_TOLERANCE = 0.05
 
 _NOTHING_OUTSTANDING: Mapping[str, float] = {}
@@ -110,12 +112,12 @@ class PathChooser:
             choice is not None
             and now_s < self._until_s
             and abs(budget_s - self._budget_s) <= _BUDGET_TOLERANCE * abs(self._budget_s)
-            and sum([each.version for each in paths], len(paths)) == self._versions
+            and _versions_of(paths) == self._versions
             and self._is_stalled(outstanding_s) == self._has_stall
             and (self._calm is None or _is_calm(*self._calm, budget_s))
         ):
             return choice
-        self._versions = sum([each.version for each in paths], len(paths))
+        self._versions = _versions_of(paths)
         self._until_s = now_s + DECISION_S
         self._budget_s = budget_s
         self._overdue_s = {each.name: each.overdue_s for each in paths}
@@ -129,6 +131,16 @@ class PathChooser:
                 self._calm = calm
                 self._until_s = now_s + CALM_S
         return self.choice
+
+    def is_calm(self, paths: Sequence[PathQuality], now_s: float) -> bool:
+        """Whether the last choice holds for a while, as long as nothing stalls: one need not even
+        ask."""
+        return (
+            self._calm is not None
+            and now_s < self._until_s
+            and _versions_of(paths) == self._versions
+            and _is_calm(*self._calm, self._budget_s)
+        )
 
     def reconsider(self) -> None:
         """The next choice is made anew: it is between other paths than the last."""
@@ -163,7 +175,7 @@ class PathChooser:
         others = [each for each in outlooks if each is not primary]
         if (
             self.choice is not None
-            and primary.quality.name not in self.choice.paths
+            and not self._is_taken(primary)
             and most_rescued(others) > self.target
         ):
             # It lay idle, so it may stall as well: both are used until it has shown itself.
@@ -195,8 +207,8 @@ class PathChooser:
             )
             for each in outlooks
         }
-        least = min(risks.values())
-        best = _fastest([each for each in outlooks if risks[each.quality.name] == least])
+        alike = ALIKE * min(risks.values())
+        best = _fastest([each for each in outlooks if risks[each.quality.name] <= alike])
         current = next((each for each in outlooks if each.quality.name == self._primary), None)
         if current is not None:
             risk = risks[current.quality.name]
@@ -207,13 +219,13 @@ class PathChooser:
         is_preferred = current is not None and outlooks.index(best) < outlooks.index(current)
         if current is None:
             self._faster_since_s = None
-        elif risks[current.quality.name] > 1.5 * risks[best.quality.name]:
+        elif risks[current.quality.name] > alike:
             self._faster_since_s = None
             self._return_of(current.quality).leave(now_s)
         elif not (is_preferred or _is_clearly_faster(best.quality, current.quality)):
             self._faster_since_s = None
             return current
-        elif self._return_of(best.quality).is_trying:
+        elif self._return_of(best.quality).is_trying or (is_preferred and self._is_taken(best)):
             self._faster_since_s = None
         elif self._faster_since_s is None:
             self._faster_since_s = now_s
@@ -228,6 +240,9 @@ class PathChooser:
         self._primary = best.quality.name
         self._return_of(best.quality).rest()
         return best
+
+    def _is_taken(self, outlook: Outlook) -> bool:
+        return self.choice is not None and outlook.quality.name in self.choice.paths
 
     def _patience_s(self, is_preferred: bool, now_s: float) -> float:
         """How long a better path has to be so."""
@@ -342,6 +357,10 @@ def _first_that_answers(usable: list[PathQuality], outstanding_s: Mapping[str, f
     if each is not usable[0]:
         why += f", {usable[0].name} is silent"
     return Choice((each.name,), why)
+
+
+def _versions_of(paths: Sequence[PathQuality]) -> int:
+    return sum([each.version for each in paths], len(paths))
 
 
 def _is_calm(quality: PathQuality, lost: int, budget_s: float) -> bool:

@@ -102,26 +102,45 @@ def test_what_serves_well_is_kept_until_anything_goes_wrong(what: str) -> None:
     assert chooser.choose(paths, 0.1, 0.6) is not choice
 
 
-def test_the_preferred_path_is_taken_though_another_one_was_known_first() -> None:
-    """With as good as no difference between them. Copies that can wait are not sent for long, and
-    then there is nothing but probes of the preferred one."""
+def test_of_two_paths_that_are_being_learned_the_preferred_one_is_left_alone() -> None:
+    """Which one was known first, and how little they differ, does not matter."""
     express, routed = path("express", None), path("routed", 0.001, count=20)
+    chooser = PathChooser(Mode.ADAPTIVE)
+    taken = []
+    for step in range(1, 2000):
+        now_s = 0.01 * step
+        choice = chooser.choose([express, routed], 0.1, now_s, can_hedge=True)
+        taken.append(choice.paths)
+        for quality in (express, routed):
+            if quality.name in choice.paths:
+                quality.observe(0.001, now_s)
+                quality.observe_confirmation(0.03, now_s)
+    assert taken[0] == ("routed", "express")
+    assert ("routed",) not in taken
+    assert set(taken[600:]) == {("express",)}
+
+
+def test_the_preferred_path_is_taken_when_it_comes_later() -> None:
+    """With as good as no difference between them."""
+    express, routed = path("express", None), path("routed", 0.001, count=2000)
+    express.mark_down(0.0)
     chooser = PathChooser(Mode.ADAPTIVE)
     taken, copied = [], 0
     for step in range(1, 4000):
         now_s = 0.01 * step
+        if step == 500:
+            express.mark_up(now_s)
         choice = chooser.choose([express, routed], 0.1, now_s, can_hedge=True)
         taken.append(choice.paths)
         copied += len(choice.paths) > 1
         if "routed" in choice.paths:
             routed.observe(0.001, now_s)
             routed.observe_confirmation(0.03, now_s)
-        if "express" in choice.paths or step % 100 == 0:
+        if express.is_up and ("express" in choice.paths or step % 100 == 0):
             express.observe(0.0005, now_s)
             express.observe_confirmation(0.03, now_s)
-    assert taken[0][0] == "routed"
-    assert ("routed",) in taken
-    assert set(taken[1500:]) == {("express",)}
+    assert set(taken[:490]) == {("routed",)}
+    assert set(taken[2000:]) == {("express",)}
     assert copied < 1300
 
 
