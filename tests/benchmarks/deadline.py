@@ -6,7 +6,6 @@ what the numbers say is judged and shown in deadline_report.py.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from typing import Any
 from tests.benchmarks.deadline_report import conclude, show, write_plot
 from tests.benchmarks.measure import Result, environment, write_json
 from tests.benchmarks.options import Options
-from tests.lab.fabric import Fabric
+from tests.lab.fabric import EDGE_METRICS, Fabric
 from tests.lab.namespaces import Lab
 from tests.lab.process import Process, ProcessFailed
 from tests.lab.wan import CLOUD, Wan
@@ -50,12 +49,7 @@ QUICK_LOOKED_AT_SHARE = 0.25
 """Of the measured time: when edges are asked for their reasons. In a smoke test they may take most
 of it to answer."""
 _QUICK_CASES = (3,)
-_METRICS_PORT = 9100
 TCP_CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
-_STATUS = f"""
-import urllib.request
-print(urllib.request.urlopen("http://127.0.0.1:{_METRICS_PORT}/status", timeout=5).read().decode())
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +115,8 @@ def measure(options: Options, case: int, repetition: int) -> dict[str, Result]:
         subscribers = [start(fabric, arm, options, "sub") for arm in ARMS]
         for subscriber in subscribers:
             subscriber.wait_for_line('"ready"', 30.0)
+        for arm in ARMS:
+            status(fabric, arm)  # the first time takes longer than a smoke test lasts
         publishers = [start(fabric, arm, options, "pub") for arm in ARMS]
         with ThreadPoolExecutor(len(ARMS)) as pool:
             found = pool.map(
@@ -141,8 +137,8 @@ def fabric_of(case: int, repetition: int) -> Iterator[Fabric]:
     lans = [lan for arm in ARMS for lan in arm.lans]
     direct = [arm.lans for arm in ARMS if arm.has_direct]
     settings = {
+        **EDGE_METRICS,
         "DDSWAN_EXPRESS_MODES": ",".join(f"{arm.name}*={arm.mode}" for arm in ARMS),
-        "DDSWAN_EDGE_METRICS_PORT": str(_METRICS_PORT),
     }
     fates = {
         made: name
@@ -219,7 +215,7 @@ def count(fabric: Fabric, arm: Arm) -> dict[str, Counters]:
 
 def status(fabric: Fabric, arm: Arm) -> dict[str, Any]:
     """What the publisher's edge says of its paths and why it chose as it did."""
-    found = json.loads(fabric.lab.lan(arm.lans[0]).run([sys.executable, "-c", _STATUS]))
+    found = fabric.edge_status(arm.lans[0])
     return {
         "pairs": found["pairs"],
         "choices": {

@@ -160,7 +160,7 @@ def test_the_stronger_owner_wins_across_lans(fabric: Fabric) -> None:
     subscriber = subscribe(fabric, "c", "owned", "--type=keyed", "--exclusive")
     weak = publish(
         fabric,
-        *("a", "owned", "--type=keyed", "--strength=1", "--count=400", "--rate=50"),
+        *("a", "owned", "--type=keyed", "--strength=1", "--count=100000", "--rate=50"),
         *("--start=1000", "--stay-s=-1"),
     )
     subscriber.wait_for_line('"index": 10', 20.0)
