@@ -4,7 +4,6 @@ not know, what it has all of. Called by egress.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
@@ -13,8 +12,6 @@ from edge_broker.mirror import Inbound, Mirror
 from gateway.tunnel import messages
 from gateway.tunnel.frames import Peer, StreamKey
 
-_ACK_AFTER_S = 0.025
-"""Acknowledgements of that long travel together: they cost a frame each."""
 _REFRESH_S = 5.0
 """How often an idle stream is acknowledged: a publisher's edge that does not know of it (any
 longer) answers with a refusal."""
@@ -32,14 +29,16 @@ class Answers:
         links: Links,
         inbound: Mapping[StreamKey, tuple[Inbound, Mirror]],
         clock: Callable[[], float],
+        ask: Callable[[], object],
     ) -> None:
-        """`inbound` are the open streams, as egress knows them."""
+        """`inbound` are the open streams, as egress knows them. `ask` is called when something is
+        to be said: `acknowledge_due` is to be called soon."""
         self._me = me
         self._links = links
         self._inbound = inbound
         self._clock = clock
         self._due: dict[StreamKey, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._ask = ask
         self._finished: OrderedDict[StreamKey, None] = OrderedDict()
         self._unknown_said_s: OrderedDict[StreamKey, float] = OrderedDict()
 
@@ -47,13 +46,12 @@ class Answers:
 
     def acknowledge_soon(self, stream: StreamKey) -> None:
         self._due[stream] = None
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_ACK_AFTER_S, self._acknowledge_due)
+        self._ask()
 
-    def _acknowledge_due(self) -> None:
-        self._timer = None
+    def acknowledge_due(self, reports: Mapping[Link, list[bytes]]) -> None:
+        """Says it, behind these reports: what travels together costs one frame's price."""
         due, self._due = self._due, {}
-        together: dict[Link, list[tuple[Mirror, bytes]]] = {}
+        acks: dict[Link, list[tuple[Mirror, bytes]]] = {link: [] for link in reports}
         now_s = self._clock()
         for stream in due:
             found = self._inbound.get(stream)
@@ -64,9 +62,10 @@ class Answers:
             if inbound.answer_link is None:
                 self._links.send(mirror.key.topic, stream.edge, frame)
             else:
-                together.setdefault(inbound.answer_link, []).append((mirror, frame))
-        for link, said in together.items():
-            if not link.send_together([frame for _, frame in said]):
+                acks.setdefault(inbound.answer_link, []).append((mirror, frame))
+        for link, said in acks.items():
+            frames = [*reports.get(link, ()), *(frame for _, frame in said)]
+            if not link.send_together(frames):
                 for mirror, frame in said:
                     self._links.send(mirror.key.topic, mirror.key.edge, frame)
 
@@ -136,10 +135,6 @@ class Answers:
             self._unknown_said_s.popitem(last=False)
         frame = messages.ack(stream.edge, self._me, stream, 0, unknown=True)
         self._links.send("", stream.edge, frame)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
 
 
 def _may_say(inbound: Inbound, now_s: float) -> bool:

@@ -190,8 +190,10 @@ class Edge:
             self._links,
             self._metrics,
             window_bytes=stream.window_bytes,
+            on_read=self._links.reader.on_read,
             tracing=self._tracing,
         )
+        self._links.reader.settle = self._egress.accounts.settle
         self._reconciler = Reconciler(
             lambda: self._info,
             settings.topics,
@@ -220,7 +222,7 @@ class Edge:
             self._info = replace(self._info, express=self._links.express_addresses)
             self._start_health()
             self._domain.open(self._on_data)
-            shortcuts.serve(running_loop(), self._ingress.on_taken, self._links.on_read)
+            shortcuts.serve(running_loop(), self._ingress.on_taken)
             self._discovery.collect()
             _log.info("joined the LAN", lan=self._info.lan, domain=self._config.edge.domain)
             if not samples.IS_COMPILED:
@@ -318,10 +320,12 @@ class Edge:
                 raise FrameError(f"an edge has no use for a {type(message).__name__}")
 
     async def _tick(self) -> None:
+        loop = running_loop()
         ticks = 0
         while True:
             await asyncio.sleep(_TICK_S)
             self._ingress.tick()
+            loop.give_way()
             self._egress.tick()
             if self._tracing is not None:
                 self._tracing.tick()

@@ -4,8 +4,8 @@ arrived over which link, and answers to probes. Called by egress for every batch
 
 from __future__ import annotations
 
-import asyncio
 import time
+from collections.abc import Callable
 
 from edge_broker.clocks import Clock
 from edge_broker.links import Link
@@ -13,7 +13,6 @@ from gateway.tunnel import messages
 from gateway.tunnel.frames import Peer
 from gateway.tunnel.messages import Probe
 
-_REPORT_AFTER_S = 0.025
 _MOST_DELAYS = 512
 """In one report; of more the later ones are told."""
 
@@ -31,27 +30,39 @@ class _Tally:
 class Arrivals:
     """All reports of one edge."""
 
-    def __init__(self, me: Peer) -> None:
+    def __init__(self, me: Peer, ask: Callable[[], object]) -> None:
+        """`ask` is called when there is something to report: `reports` is to be called soon."""
         self._me = me
+        self._ask = ask
         self._tallies: dict[tuple[Peer, str], _Tally] = {}
         self._due: dict[tuple[Peer, str], _Tally] = {}
-        self._timer: asyncio.TimerHandle | None = None
         self._clocks: dict[str, tuple[Clock, float]] = {}
         """What each edge last told of its own clock, and when."""
 
-    def note(self, origin: Peer, via: str, link: Link, sent_ns: int, arrived_ns: int) -> None:
-        """A batch came, or a copy of one."""
+    def note(
+        self,
+        origin: Peer,
+        via: str,
+        link: Link,
+        sent_ns: int,
+        arrived_ns: int,
+        *,
+        is_current: bool = True,
+    ) -> None:
+        """A batch came, or a copy of one. `is_current`: from a life of the edge that lasts, for all
+        that is known; what an earlier one left behind says nothing of the paths of a later one."""
         key = (origin, via)
         tally = self._tallies.get(key)
         if tally is None:
+            if not is_current and self._knows_another_life(origin):
+                return
             tally = self._tallies[key] = self._tally_of_new_life(origin, via)
         tally.link = link
         tally.total += 1
         tally.newest_ns = max(tally.newest_ns, sent_ns)
         tally.delays_us.append((arrived_ns - sent_ns) // 1000)
         self._due[key] = tally
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_REPORT_AFTER_S, self._report)
+        self._ask()
 
     def answer(self, probe: Probe, link: Link) -> None:
         if probe.clock_error_ns:
@@ -69,9 +80,8 @@ class Arrivals:
         told = self._clocks.get(edge)
         return None if told is None else told[0].aged(now_s - told[1])
 
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def _knows_another_life(self, origin: Peer) -> bool:
+        return any(known.edge == origin.edge and known != origin for known, _ in self._tallies)
 
     def _tally_of_new_life(self, origin: Peer, via: str) -> _Tally:
         for key in [key for key in self._tallies if key[0].edge == origin.edge]:
@@ -80,14 +90,15 @@ class Arrivals:
                 self._due.pop(key, None)
         return _Tally()
 
-    def _report(self) -> None:
-        self._timer = None
+    def reports(self) -> dict[Link, list[bytes]]:
+        """What came since the last call, as frames for where it came from."""
         due, self._due = self._due, {}
+        frames: dict[Link, list[bytes]] = {}
         for (origin, _), tally in due.items():
             delays_us, tally.delays_us = tally.delays_us, []
             assert tally.link is not None
-            tally.link.send(
-                messages.arrivals(
-                    origin.edge, self._me, tally.newest_ns, tally.total, delays_us[-_MOST_DELAYS:]
-                )
+            frame = messages.arrivals(
+                origin.edge, self._me, tally.newest_ns, tally.total, delays_us[-_MOST_DELAYS:]
             )
+            frames.setdefault(tally.link, []).append(frame)
+        return frames

@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from edge_broker.answers import Answers
 from edge_broker.arrivals import Arrivals
 from edge_broker.dds.domain import LanDomain
+from edge_broker.dds.shortcuts import Accounts
 from edge_broker.flight import Flight
 from edge_broker.links import ROUTED, Link, Links
 from edge_broker.mirror import MIRROR_STATES, Inbound, Mirror
+from edge_broker.moment import Moment
 from edge_broker.tracing import Tracing
 from edge_broker.type_shop import TypeShop
 from gateway.errors import DdsError
@@ -23,12 +26,15 @@ from gateway.model import FabricView
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.demand import MirrorKey, WantedMirror
+from gateway.shared_loop import running_loop
 from gateway.tunnel import messages
 from gateway.tunnel.frames import Batch, Peer, StreamKey
 from gateway.tunnel.messages import Alive, Close, Open, Probe, Refused
 
 _log = get_logger("edge.egress")
 
+_ANSWER_AFTER_S = 0.025
+"""What is to be said of all that came in that long travels together."""
 _SETTLE_S = 0.005
 _ORPHAN_PATIENCE_S = 30.0
 _OPENING_PATIENCE_S = 2.0
@@ -50,8 +56,11 @@ class Egress:
         *,
         window_bytes: int,
         clock: Callable[[], float] = time.monotonic,
+        on_read: Callable[[int, bytes], None],
         tracing: Tracing | None = None,
     ) -> None:
+        """`on_read` gets what was read ahead of turns."""
+        self.accounts = Accounts(on_read, self._answering_late, running_loop().give_way)
         self._me = me
         self._tracing = tracing
         self._domain = domain
@@ -62,8 +71,9 @@ class Egress:
         self._clock = clock
         self._mirrors: dict[MirrorKey, Mirror] = {}
         self._inbound: dict[StreamKey, tuple[Inbound, Mirror]] = {}
-        self._answers = Answers(me, links, self._inbound, clock)
-        self._arrivals = Arrivals(me)
+        self._moment = Moment(_ANSWER_AFTER_S, self._answer)
+        self._answers = Answers(me, links, self._inbound, clock, self._moment.ask)
+        self._arrivals = Arrivals(me, self._moment.ask)
         self._unwanted_since_s: dict[MirrorKey, float] = {}
         self._view = FabricView()
         self._writable: dict[StreamKey, None] = {}
@@ -76,8 +86,18 @@ class Egress:
     # ------------------------------------------------------------ messages
 
     def on_batch(self, batch: Batch, via: str, link: Link) -> None:
-        arrived_ns = time.time_ns() if batch.sent_ns else 0
+        read_at_ns = self.accounts.read_at_ns
         found = self._inbound.get(batch.stream)
+        if found is not None and found[0].is_aimed and not read_at_ns:
+            self._settle_aim(found[0])
+            found = self._inbound.get(batch.stream)
+        if batch.sent_ns:
+            # Also for a stream that has just ended or is not open yet: this tells of the path.
+            origin = Peer(batch.stream.edge, batch.stream.incarnation)
+            arrived_ns = read_at_ns or time.time_ns()
+            self._arrivals.note(
+                origin, via, link, batch.sent_ns, arrived_ns, is_current=found is not None
+            )
         if found is None:
             self._answers.say_unknown(batch.stream)
             return
@@ -96,11 +116,29 @@ class Egress:
                 self._pump()
         if inbound.incoming.has_gap or not inbound.pending:
             self._answers.acknowledge_soon(batch.stream)
-        if batch.sent_ns:
-            origin = Peer(batch.stream.edge, batch.stream.incarnation)
-            self._arrivals.note(origin, via, link, batch.sent_ns, arrived_ns)
-        is_lone = batch.sent_ns and batch.count == 1
-        inbound.take_aim(mirror.shortcut if is_lone else None)
+        if batch.count == 1 and batch.sent_ns and mirror.shortcut is not None:
+            inbound.take_aim(mirror.shortcut)
+        elif inbound.is_aimed:
+            inbound.lower_aim()
+
+    def _settle_aim(self, inbound: Inbound) -> None:
+        """Before anything else is done with the stream: what was written ahead of it is accounted
+        for, which takes aim again, and nothing more is."""
+        while inbound.lower_aim() and self.accounts.settle():
+            continue
+
+    @contextmanager
+    def _answering_late(self, since_ns: int) -> Iterator[None]:
+        """Batches that come meanwhile came earlier, the first of them then: what is to be said of
+        them has waited for so long already."""
+        self._moment.hold()
+        try:
+            yield
+        finally:
+            self._moment.let_go(max(0, time.time_ns() - since_ns) / 1e9)
+
+    def _answer(self) -> None:
+        self._answers.acknowledge_due(self._arrivals.reports())
 
     def _offer_traced(
         self, inbound: Inbound, mirror: Mirror, batch: Batch, via: str, link: Link
@@ -205,7 +243,7 @@ class Egress:
     def _resynchronise(self, inbound: Inbound, first: int) -> None:
         """An edge that was left behind is told where the stream is now; what lies between is
         lost to this LAN."""
-        inbound.take_aim(None)
+        self._settle_aim(inbound)
         lost_before = inbound.incoming.lost
         inbound.advance(first)
         lost = inbound.incoming.lost - lost_before
@@ -444,8 +482,7 @@ class Egress:
             await asyncio.sleep(_DELIVERY_LOOK_S)
 
     def close(self) -> None:
-        self._answers.close()
-        self._arrivals.close()
+        self._moment.close()
         for timer in (self._settle_timer, self._rest_timer):
             if timer is not None:
                 timer.cancel()

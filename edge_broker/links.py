@@ -92,8 +92,8 @@ class Links:
             ahead=shortcuts.wires_ahead(),
             most_links=most_express,
         )
-        self.on_read = self._express.on_read
-        """Call it with what was read from a direct link ahead of this turn."""
+        self.reader = self._express.reader
+        """Of direct links."""
 
     def start(self) -> None:
         """Lets other edges come. Raises LinkError when the address cannot be listened on."""

@@ -90,13 +90,18 @@ class Inbound:
             batch, path, arrival = delivery.item
             self.pending.append(Pending(batch, delivery.skip, now_s, path, arrival))
 
-    def take_aim(self, writer: Port | None) -> None:
-        """The next batch may take the shortcut, if it is a lone sample; None: it may not."""
-        is_next = not self.pending and not self.incoming.has_gap and self.waits_for is None
-        if writer is not None and is_next:
+    def take_aim(self, writer: Port) -> None:
+        """The next batches may take the shortcut, as long as they are lone samples."""
+        if not self.pending and not self.incoming.has_gap and self.waits_for is None:
             self._aim.set(writer.ref, self.incoming.next_number)
-        else:
-            self._aim.lower()
+
+    @property
+    def is_aimed(self) -> bool:
+        return self._aim.is_set
+
+    def lower_aim(self) -> bool:
+        """No batch takes the shortcut. Whether some have that are not accounted for."""
+        return self._aim.lower()
 
     def close(self) -> None:
         """Nothing of it is written any more."""
@@ -210,7 +215,7 @@ class Mirror:
         if self.writer is not None and not change_writer(self.writer, want.profile.qos):
             return False
         for inbound in self.inbound.values():
-            inbound.take_aim(None)
+            inbound.lower_aim()
         self.former.add(self.key.profile)
         self.key = key
         self.profile = want.profile

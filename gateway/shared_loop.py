@@ -6,8 +6,11 @@ the path of every sample; all others use call_soon_threadsafe.
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 import selectors
 import threading
+import time
 
 # Written for those who implement event loops: it makes get_running_loop work in a foreign thread.
 from asyncio import _set_running_loop
@@ -15,6 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from typing import Any
+
+from gateway import slices
 
 
 class _Baton:
@@ -34,17 +39,26 @@ class _Selector(selectors.DefaultSelector):
     """Gives the baton away for as long as the loop looks for news."""
 
     def __init__(
-        self, baton: _Baton, begin: Callable[[], object], end: Callable[[], object]
+        self,
+        baton: _Baton,
+        begin: Callable[[], object],
+        end: Callable[[], object],
+        give_way: Callable[[], object],
     ) -> None:
-        """`begin` is called when it has the baton again, `end` before it gives it away."""
+        """`begin` is called when it has the baton again, `end` before it gives it away, `give_way`
+        when it is merely time for something: there is no news, so nobody waits."""
         super().__init__()
         self._baton = baton
         self._begin = begin
         self._end = end
+        self._give_way = give_way
         self.is_looking = False
+        self.until_s = 0.0
+        """When it ends looking even if there is no news, by the clock of loops."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self.is_looking = True
+        self.until_s = math.inf if timeout is None else time.monotonic() + timeout
         self._end()
         self._baton.give()
         try:
@@ -53,6 +67,8 @@ class _Selector(selectors.DefaultSelector):
             self._baton.take()
             self.is_looking = False
             self._begin()
+        if not found and timeout != 0:
+            self._give_way()
         # Others had the loop's turn meanwhile and may have closed what has news. What is merely
         # watched for something else now is found again next time.
         watched = self.get_map()
@@ -92,10 +108,11 @@ class SharedLoop(asyncio.SelectorEventLoop):
         self.baton = _Baton()
         self.baton.take()
         self.has_news = False
-        """Whether something was scheduled since the turn began."""
+        """Whether something was scheduled since the turn began that the loop would miss."""
         self.turn = _Turn(self)
-        self._guards: tuple[Callable[[], object], Callable[[], object]] | None = None
-        self._looker = _Selector(self.baton, self.begin_turn, self.end_turn)
+        self._gives_way = False
+        self._first: Callable[[], object] = _nothing
+        self._looker = _Selector(self.baton, self.begin_turn, self.end_turn, self.give_way)
         super().__init__(self._looker)
 
     @property
@@ -114,22 +131,30 @@ class SharedLoop(asyncio.SelectorEventLoop):
                 message = f"{callback!r} failed in a turn of {threading.current_thread().name}"
                 self.call_exception_handler({"message": message, "exception": error})
 
-    def guard_turns(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
-        """From the end of this turn on: `begin` is called as the first thing in every turn, `end`
-        as the last."""
-        self._guards = (begin, end)
+    def begin_turns_with(self, first: Callable[[], object]) -> None:
+        """From the end of this turn on: it is called as the first thing in every turn."""
+        self._first = first
+
+    def give_way(self) -> None:
+        """Nobody waits for what this turn does: for the rest of it other threads of the machine go
+        first. Those that wait now do when it is said again."""
+        if self._gives_way:
+            os.sched_yield()
+        else:
+            self._gives_way = True
+            slices.give_way()
 
     def begin_turn(self) -> None:
-        if self._guards is not None:
-            try:
-                self._guards[0]()
-            except Exception as error:
-                message = f"the beginning of a turn failed in {threading.current_thread().name}"
-                self.call_exception_handler({"message": message, "exception": error})
+        try:
+            self._first()
+        except Exception as error:
+            message = f"the beginning of a turn failed in {threading.current_thread().name}"
+            self.call_exception_handler({"message": message, "exception": error})
 
     def end_turn(self) -> None:
-        if self._guards is not None:
-            self._guards[1]()
+        if self._gives_way:
+            self._gives_way = False
+            slices.be_prompt()
 
     @contextmanager
     def turns_left_to_others(self) -> Iterator[None]:
@@ -151,7 +176,8 @@ class SharedLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> Any:
-        self.has_news = True
+        if when < self._looker.until_s:
+            self.has_news = True
         return super().call_at(when, callback, *args, context=context)
 
 

@@ -314,6 +314,11 @@ static PyObject *wait_for_data(PyObject *self, PyObject *const *args, Py_ssize_t
 
 /* ------------------------------------------------------------ writing */
 
+bool is_encoded(const uint8_t *sample, size_t size)
+{
+    return size > 1 && (sample[1] <= PL_CDR_LE || (sample[1] >= CDR2_BE && sample[1] <= PL_CDR2_LE));
+}
+
 PyDoc_STRVAR(write_doc,
              "write(writer, payload, sizes or None, uniform size, timestamps, kinds, start) ->\n"
              "(index, code): writes from `start` on up to the first failure, and sends it off");
@@ -365,7 +370,9 @@ static PyObject *write_columns(PyObject *self, PyObject *const *args, Py_ssize_t
     PyThreadState *state = total - at > 1 ? PyEval_SaveThread() : NULL;
     for (; at < total; at++) {
         next.size = size_of ? size_of[at] : (size_t)uniform;
-        code = dds.write[kind_of ? kind_of[at] : WRITE]((int32_t)writer, &next, time_of[at]);
+        code = is_encoded(next.bytes, next.size)
+                   ? dds.write[kind_of ? kind_of[at] : WRITE]((int32_t)writer, &next, time_of[at])
+                   : BAD_PARAMETER;
         if (code)
             break;
         next.bytes = (char *)next.bytes + next.size;
@@ -426,7 +433,6 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit_bulk(void)
 {
-    close_inward();
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && (PyModule_AddFunctions(module, outward_methods) < 0 ||
                            PyModule_AddFunctions(module, inward_methods) < 0))

@@ -74,8 +74,17 @@ bool is_plain(const store *);
 /* What was taken goes back to DDS. */
 void let_go(store *);
 
+/* ------------------------------------------------------------ writing */
+
+#define BAD_PARAMETER (-3)
+enum { PL_CDR_LE = 3, CDR2_BE = 6, PL_CDR2_LE = 11 };
+/* Whether a sample begins with an encoding DDS knows. It writes others, too, but no reader takes them: they
+   are asked for again for ever, and everything behind them waits. */
+bool is_encoded(const uint8_t *sample, size_t size);
+
 /* ------------------------------------------------------------ outward.c */
 
+extern volatile bool is_any_taken;
 /* Aims are set by CLOCK_MONOTONIC. */
 int64_t clock_ns(clockid_t which);
 /* Sends what a reader that is aimed at has, if that is one sample. Afterwards the reader is empty,
@@ -94,8 +103,6 @@ extern PyMethodDef outward_methods[];
 
 /* ------------------------------------------------------------ inward.c */
 
-/* Until Python opens its gate. Before anything else. */
-void close_inward(void);
 /* Whether this sample was written ahead, and what DDS said. Told once. */
 bool was_written(int32_t writer, int64_t time, int32_t *code);
 

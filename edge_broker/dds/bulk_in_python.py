@@ -26,6 +26,8 @@ internal.SampleInfo.__new__ = _fields_only  # type: ignore[method-assign,assignm
 _STATE, _VALID, _TIMESTAMP, _INSTANCE, _WRITER, _DISPOSED, _NO_WRITERS = range(2, 9)
 """Places in SampleInfo."""
 _ALIVE = 16
+_ENCODINGS = frozenset((*range(4), *range(6, 12)))
+"""CDR in all its versions: the second byte of a sample."""
 
 _WRITES = (native.write_ts, native.dispose_ts, native.writedispose_ts, native.unregister_ts)
 """By sample kind as the wire numbers them."""
@@ -115,14 +117,18 @@ def write(
     kinds: bytes,
     start: int,
 ) -> tuple[int, int]:
-    """Without kinds no bytecode runs between two samples."""
+    """Without kinds no bytecode runs between two samples. One in an encoding DDS does not know
+    fails: no reader would take it, and everything behind it would wait."""
     samples = divide(payload, sizes, uniform_size, len(timestamps))[start:]
+    are_encoded = [len(sample) > 1 and sample[1] in _ENCODINGS for sample in samples]
+    if False in are_encoded:
+        samples = samples[: are_encoded.index(False)]
     times = timestamps[start:]
     left = iter(samples)
     if kinds:
         run = (
             _WRITES[kind](writer, sample, time)
-            for kind, sample, time in zip(kinds[start:], left, times, strict=False)
+            for sample, kind, time in zip(left, kinds[start:], times, strict=False)
         )
         code = next(filter(None, run), native.RETCODE_OK)
     else:
@@ -130,4 +136,6 @@ def write(
         code = next(filter(None, codes), native.RETCODE_OK)
     native.flush(writer)
     done = len(samples) - length_hint(left) - (code != native.RETCODE_OK)
+    if code == native.RETCODE_OK and done < len(are_encoded):
+        code = native.RETCODE_BAD_PARAMETER
     return start + done, code

@@ -1,63 +1,66 @@
 /* The shortcut of lone samples of deadline topics from a direct link to DDS: a batch that is the next
-   one of its stream is written as soon as it is read, without the interpreter, and accounted for as
-   the first thing of the next turn of the loop. Only while no turn is under way (the gate is open):
-   Python reads and writes the same wires and writers. Called by shortcuts.py and bulk.c. */
+   one of its stream is written as soon as it is read, without the interpreter, whatever Python does
+   meanwhile; it is accounted for in a later turn of the loop, and before anything in it that depends
+   on it. Wires are read by the one thread that waits for them, here or in its turns. Called
+   by shortcuts.py and bulk.c. */
 
 #include "lone_batch.h"
 
 #include <endian.h>
 #include <errno.h>
 #include <poll.h>
-#include <semaphore.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #define MOST_AIMS 256
 #define MOST_WIRES 64
 #define MOST_CHUNK (64 * 1024)
-#define MOST_READS 32
+#define MOST_READS 64
+#define MOST_WRITTEN 256
 #define MOST_NEWS 64
+#define LONG_REST_NS 24000000
+#define SHORT_REST_NS 500000
+#define ENOUGH_NS 16000000
 
-/* Held by whoever has the loop's turn, and here for the length of one read. */
-static sem_t gate;
-
-void close_inward(void)
-{
-    sem_init(&gate, 0, 0);
-}
-
-#define PATIENCE_NS 5000000
-
-/* Turns are short: one that is under way is waited for, though not for long. */
-static bool enter(void)
-{
-    if (sem_trywait(&gate) == 0)
-        return true;
-    int64_t until = clock_ns(CLOCK_REALTIME) + PATIENCE_NS;
-    struct timespec end = {until / 1000000000, until % 1000000000};
-    return sem_timedwait(&gate, &end) == 0;
-}
+/* What follows is everybody's who holds this, for as long as a write takes; with the interpreter lock or
+   without it, which must not be asked for within. */
+static pthread_mutex_t aims = PTHREAD_MUTEX_INITIALIZER;
 
 typedef struct {
     blob stream;
-    bool is_aimed, is_written;
-    int32_t writer, code;
+    bool is_aimed;
+    int32_t writer;
     uint64_t next;
-    int64_t time, written_ns;
 } incoming;
 
 static incoming *incomings[MOST_AIMS];
-static size_t unread;      /* of what was written ahead */
+
+/* What was written and has not been asked for, first things first. */
+static struct {
+    const incoming *of;
+    int32_t writer, code;
+    int64_t time, written_ns;
+} written[MOST_WRITTEN];
+static size_t written_count;
 static int64_t written_ns; /* the one that was asked for last */
 
 static int watched[MOST_WIRES]; /* wires that stand at the beginning of a frame; 0: none */
-/* What was read ahead, in order. */
-static struct {
+typedef struct {
     int wire;
     size_t size;
-} reads[MOST_READS];
+    int64_t at_ns;
+} chunk;
+
+/* What was read ahead, in order. */
+static chunk reads[MOST_READS];
 static size_t read_count, read_size;
 static uint8_t read_bytes[MOST_CHUNK];
+static volatile bool is_any_read;
+/* What was read may wait for others: its answers would wait as long, and to account for samples one by
+   one takes several times as long as for some together. The best moment is soon after one of them:
+   later the next one comes. */
+static int64_t rest_since_ns, rest_until_ns;
 
 static incoming *incoming_of(const uint8_t *stream, size_t size)
 {
@@ -71,21 +74,23 @@ static incoming *incoming_of(const uint8_t *stream, size_t size)
 static bool write_ahead(text frame)
 {
     lone found;
-    if (!read_frame(frame, &found))
+    if (!read_frame(frame, &found) || !is_encoded(found.payload.at, found.uniform))
         return false;
     incoming *aim = incoming_of(found.stream.at, (size_t)(found.stream.end - found.stream.at));
-    if (aim == NULL || !aim->is_aimed || aim->next != found.first)
+    if (aim == NULL || !aim->is_aimed || aim->next != found.first || written_count == MOST_WRITTEN)
         return false;
     container value = {(void *)(uintptr_t)found.payload.at, found.uniform};
     uint64_t time;
     memcpy(&time, found.times.at, sizeof time);
-    aim->is_aimed = false;
-    aim->time = (int64_t)le64toh(time);
-    aim->code = dds.write[WRITE](aim->writer, &value, aim->time);
+    size_t at = written_count++;
+    written[at].of = aim;
+    written[at].writer = aim->writer;
+    written[at].time = (int64_t)le64toh(time);
+    written[at].code = dds.write[WRITE](aim->writer, &value, written[at].time);
     dds.flush(aim->writer);
-    aim->written_ns = clock_ns(CLOCK_REALTIME);
-    aim->is_written = true;
-    unread++;
+    written[at].written_ns = clock_ns(CLOCK_REALTIME);
+    aim->next++;
+    aim->is_aimed = written[at].code == 0;
     return true;
 }
 
@@ -103,16 +108,22 @@ enum outcome { UNTOUCHED, READ, WRITTEN };
 static enum outcome receive(int wire)
 {
     enum outcome outcome = UNTOUCHED;
-    if (!is_watched(wire) || incomings[0] == NULL || !enter())
-        return outcome;
+    pthread_mutex_lock(&aims);
     uint8_t *into = read_bytes + read_size;
     ssize_t got = 0;
-    if (is_watched(wire) && read_count < MOST_READS)
+    if (incomings[0] != NULL && is_watched(wire) && read_count < MOST_READS)
         got = recv(wire, into, sizeof read_bytes - read_size, MSG_DONTWAIT);
     if (got > 0) {
+        int64_t now = clock_ns(CLOCK_MONOTONIC);
+        if (read_count == 0)
+            rest_since_ns = now;
+        bool is_enough = now - rest_since_ns > ENOUGH_NS;
+        rest_until_ns = is_enough ? now + SHORT_REST_NS : rest_since_ns + LONG_REST_NS;
         reads[read_count].wire = wire;
+        reads[read_count].at_ns = clock_ns(CLOCK_REALTIME);
         reads[read_count++].size = (size_t)got;
         read_size += (size_t)got;
+        is_any_read = true;
         text rest = {into, into + got};
         bool is_whole = true;
         while (is_whole && rest.end - rest.at > LENGTH_BYTES) {
@@ -126,63 +137,76 @@ static enum outcome receive(int wire)
         }
         outcome = is_whole && rest.at == rest.end ? WRITTEN : READ;
     }
-    sem_post(&gate);
+    pthread_mutex_unlock(&aims);
     return outcome;
+}
+
+static void strike(size_t at)
+{
+    written_count--;
+    memmove(&written[at], &written[at + 1], (written_count - at) * sizeof written[0]);
 }
 
 bool was_written(int32_t writer, int64_t time, int32_t *code)
 {
-    for (size_t at = 0; unread && at < MOST_AIMS && incomings[at] != NULL; at++) {
-        incoming *aim = incomings[at];
-        if (aim->is_written && aim->writer == writer && aim->time == time) {
-            aim->is_written = false;
-            unread--;
-            *code = aim->code;
-            written_ns = aim->written_ns;
-            return true;
+    bool is_found = false;
+    pthread_mutex_lock(&aims);
+    for (size_t at = 0; at < written_count && !is_found; at++)
+        if (written[at].writer == writer && written[at].time == time) {
+            *code = written[at].code;
+            written_ns = written[at].written_ns;
+            strike(at);
+            is_found = true;
         }
-    }
+    pthread_mutex_unlock(&aims);
+    return is_found;
+}
+
+static bool is_unasked(const incoming *aim)
+{
+    for (size_t at = 0; at < written_count; at++)
+        if (written[at].of == aim)
+            return true;
     return false;
 }
 
 /* ------------------------------------------------------------ what Python calls */
 
-PyDoc_STRVAR(close_gate_doc, "close_gate() -> whether something was read since it was opened");
+PyDoc_STRVAR(has_news_doc,
+             "has_news() -> whether something was taken or read since it was accounted for last");
 
-static PyObject *close_gate(PyObject *self, PyObject *unused)
+static PyObject *has_news(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
-    while (sem_wait(&gate) != 0 && errno == EINTR)
-        continue;
-    return PyBool_FromLong(read_count > 0);
+    return PyBool_FromLong(is_any_taken || is_any_read);
 }
 
-PyDoc_STRVAR(open_gate_doc, "open_gate(): no turn is under way");
-
-static PyObject *open_gate(PyObject *self, PyObject *unused)
-{
-    (void)self, (void)unused;
-    sem_post(&gate);
-    Py_RETURN_NONE;
-}
-
-PyDoc_STRVAR(read_doc, "read() -> [(descriptor, what was read from it)] since the last call");
+PyDoc_STRVAR(read_doc,
+             "read() -> [(descriptor, what was read from it, when (ns))] since the last call");
 
 static PyObject *read_ahead(PyObject *self, PyObject *unused)
 {
     (void)self, (void)unused;
-    PyObject *chunks = PyList_New((Py_ssize_t)read_count);
-    const uint8_t *from = read_bytes;
-    for (size_t at = 0; chunks != NULL && at < read_count; at++) {
-        PyObject *chunk = Py_BuildValue("(iy#)", reads[at].wire, from,
-                                        (Py_ssize_t)reads[at].size);
-        from += reads[at].size;
-        if (chunk == NULL)
+    static chunk taken[MOST_READS]; /* to make objects may call anything: not while this is held */
+    static uint8_t taken_bytes[MOST_CHUNK];
+    pthread_mutex_lock(&aims);
+    size_t count = read_count;
+    memcpy(taken, reads, count * sizeof *reads);
+    memcpy(taken_bytes, read_bytes, read_size);
+    read_count = read_size = 0;
+    is_any_read = false;
+    pthread_mutex_unlock(&aims);
+    PyObject *chunks = PyList_New((Py_ssize_t)count);
+    const uint8_t *from = taken_bytes;
+    for (size_t at = 0; chunks != NULL && at < count; at++) {
+        PyObject *each = Py_BuildValue("(iy#L)", taken[at].wire, from, (Py_ssize_t)taken[at].size,
+                                       (long long)taken[at].at_ns);
+        from += taken[at].size;
+        if (each == NULL)
             Py_CLEAR(chunks);
         else
-            PyList_SET_ITEM(chunks, (Py_ssize_t)at, chunk);
+            PyList_SET_ITEM(chunks, (Py_ssize_t)at, each);
     }
-    read_count = read_size = 0;
     return chunks;
 }
 
@@ -199,8 +223,8 @@ static PyObject *written_at(PyObject *self, PyObject *unused)
 }
 
 PyDoc_STRVAR(aim_in_doc,
-             "aim_in(stream, writer, next) -> whether a lone batch that begins with `next` will be\n"
-             "written at once; next 0: none");
+             "aim_in(stream, writer, next) -> whether lone batches that begin with `next`, and those\n"
+             "that follow, will be written at once, or later ones are already");
 
 static PyObject *aim_in(PyObject *self, PyObject *args)
 {
@@ -210,24 +234,53 @@ static PyObject *aim_in(PyObject *self, PyObject *args)
     Py_buffer stream;
     if (!PyArg_ParseTuple(args, "y*iK", &stream, &writer, &next))
         return NULL;
+    pthread_mutex_lock(&aims);
     incoming *aim = incoming_of(stream.buf, (size_t)stream.len);
-    for (size_t at = 0; next && aim == NULL && at < MOST_AIMS; at++) {
+    for (size_t at = 0; aim == NULL && at < MOST_AIMS; at++) {
         if (incomings[at] == NULL) {
             aim = incomings[at] = calloc(1, sizeof *aim);
             break;
         }
-        if (!incomings[at]->is_aimed && !incomings[at]->is_written)
+        if (!incomings[at]->is_aimed && !is_unasked(incomings[at]))
             aim = incomings[at];
     }
-    bool is_aimed = aim != NULL && next && !aim->is_written && copy(&aim->stream, &stream);
-    if (aim != NULL)
-        aim->is_aimed = is_aimed;
-    if (is_aimed) {
+    bool is_aimed = aim != NULL && copy(&aim->stream, &stream);
+    if (is_aimed && !is_unasked(aim)) {
+        aim->is_aimed = true;
         aim->writer = writer;
         aim->next = next;
     }
+    pthread_mutex_unlock(&aims);
     PyBuffer_Release(&stream);
     return PyBool_FromLong(is_aimed);
+}
+
+static PyObject *settle(PyObject *stream, bool is_over)
+{
+    char *bytes;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(stream, &bytes, &size) < 0)
+        return NULL;
+    pthread_mutex_lock(&aims);
+    incoming *aim = incoming_of((uint8_t *)bytes, (size_t)size);
+    if (aim != NULL)
+        aim->is_aimed = false;
+    for (size_t at = written_count; is_over && aim != NULL && at-- > 0;)
+        if (written[at].of == aim)
+            strike(at);
+    bool is_any = aim != NULL && is_unasked(aim);
+    pthread_mutex_unlock(&aims);
+    return PyBool_FromLong(is_any);
+}
+
+PyDoc_STRVAR(lower_in_doc,
+             "lower_in(stream) -> whether something was written that is not accounted for; from now\n"
+             "on nothing is");
+
+static PyObject *lower_in(PyObject *self, PyObject *stream)
+{
+    (void)self;
+    return settle(stream, false);
 }
 
 PyDoc_STRVAR(end_in_doc, "end_in(stream): nothing of it is accounted for any more");
@@ -235,16 +288,7 @@ PyDoc_STRVAR(end_in_doc, "end_in(stream): nothing of it is accounted for any mor
 static PyObject *end_in(PyObject *self, PyObject *stream)
 {
     (void)self;
-    char *bytes;
-    Py_ssize_t size;
-    if (PyBytes_AsStringAndSize(stream, &bytes, &size) < 0)
-        return NULL;
-    incoming *aim = incoming_of((uint8_t *)bytes, (size_t)size);
-    if (aim != NULL) {
-        unread -= aim->is_written;
-        aim->is_aimed = aim->is_written = false;
-    }
-    Py_RETURN_NONE;
+    return settle(stream, true);
 }
 
 PyDoc_STRVAR(watch_doc, "watch(wire, is_at_boundary) -> whether it may be read ahead of turns");
@@ -255,17 +299,53 @@ static PyObject *watch(PyObject *self, PyObject *args)
     int wire, is_at_boundary;
     if (!PyArg_ParseTuple(args, "ip", &wire, &is_at_boundary))
         return NULL;
+    pthread_mutex_lock(&aims);
     int *place = NULL;
     for (size_t at = 0; at < MOST_WIRES; at++)
         if (watched[at] == wire || (watched[at] == 0 && place == NULL))
             place = &watched[at];
     if (place != NULL)
         *place = is_at_boundary ? wire : *place == wire ? 0 : *place;
+    pthread_mutex_unlock(&aims);
     return PyBool_FromLong(place != NULL && is_at_boundary);
 }
 
+/* As epoll_wait, but for so many ns; for less than 0: as long as it takes. */
+static int wait_for_news(int epoll, struct epoll_event *ready, int64_t at_most_ns)
+{
+    if (at_most_ns < 0)
+        return epoll_wait(epoll, ready, MOST_NEWS, -1);
+    struct timespec rest = {at_most_ns / 1000000000, at_most_ns % 1000000000};
+    struct pollfd any = {epoll, POLLIN, 0};
+    int found = ppoll(&any, 1, &rest, NULL);
+    return found == 1 ? epoll_wait(epoll, ready, MOST_NEWS, 0) : found;
+}
+
+/* Returns as epoll_wait when there is something for Python to do: news, or to account for what was done
+   here, and that has rested. */
+static int await_news(int epoll, struct epoll_event *ready, int64_t at_most_ns)
+{
+    for (;;) {
+        bool is_resting = is_any_read;
+        int64_t wait_ns = at_most_ns;
+        if (is_resting)
+            wait_ns = rest_until_ns - clock_ns(CLOCK_MONOTONIC);
+        if (is_resting && wait_ns <= 0)
+            return 0;
+        int found = wait_for_news(epoll, ready, wait_ns);
+        /* What rested may have been accounted for by another turn. */
+        if (found == 0 && at_most_ns < 0 && !is_any_read)
+            continue;
+        if (found != 1)
+            return found;
+        enum outcome outcome = receive(ready[0].data.fd);
+        if (outcome != WRITTEN)
+            return outcome == UNTOUCHED ? 1 : 0;
+    }
+}
+
 PyDoc_STRVAR(await_wires_doc,
-             "await_wires(epoll, timeout ms) -> descriptors that have news, but for one that was\n"
+             "await_wires(epoll, timeout ms) -> descriptors that have news, but for those that were\n"
              "read meanwhile. Blocks without the interpreter lock");
 
 static PyObject *await_wires(PyObject *self, PyObject *args)
@@ -276,20 +356,7 @@ static PyObject *await_wires(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "ii", &epoll, &timeout_ms))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    found = epoll_wait(epoll, ready, MOST_NEWS, timeout_ms);
-    int64_t until = 0;
-    while (found == 1) {
-        enum outcome outcome = receive(ready[0].data.fd);
-        if (outcome == UNTOUCHED)
-            break;
-        found = 0;
-        int64_t now = clock_ns(CLOCK_MONOTONIC);
-        until = until ? until : now + REST_NS;
-        struct timespec rest = {0, until - now};
-        struct pollfd any = {epoll, POLLIN, 0};
-        if (outcome == WRITTEN && until > now && ppoll(&any, 1, &rest, NULL) == 1)
-            found = epoll_wait(epoll, ready, MOST_NEWS, 0);
-    }
+    found = await_news(epoll, ready, timeout_ms < 0 ? -1 : timeout_ms * INT64_C(1000000));
     Py_END_ALLOW_THREADS
     PyObject *list = PyList_New(found > 0 ? found : 0);
     for (int at = 0; list != NULL && at < found; at++) {
@@ -303,11 +370,11 @@ static PyObject *await_wires(PyObject *self, PyObject *args)
 }
 
 PyMethodDef inward_methods[] = {
-    {"close_gate", close_gate, METH_NOARGS, close_gate_doc},
-    {"open_gate", open_gate, METH_NOARGS, open_gate_doc},
+    {"has_news", has_news, METH_NOARGS, has_news_doc},
     {"read", read_ahead, METH_NOARGS, read_doc},
     {"written_at", written_at, METH_NOARGS, written_at_doc},
     {"aim_in", aim_in, METH_VARARGS, aim_in_doc},
+    {"lower_in", lower_in, METH_O, lower_in_doc},
     {"end_in", end_in, METH_O, end_in_doc},
     {"watch", watch, METH_VARARGS, watch_doc},
     {"await_wires", await_wires, METH_VARARGS, await_wires_doc},

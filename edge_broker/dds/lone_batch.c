@@ -100,6 +100,14 @@ static bool get_octets(text *from, text *value)
     return true;
 }
 
+/* Other text is for protobuf to judge. */
+static bool is_ascii(text what)
+{
+    while (what.at < what.end && *what.at < 0x80)
+        what.at++;
+    return what.at == what.end;
+}
+
 static bool read_batch(text batch, lone *found)
 {
     uint64_t tag, unused;
@@ -136,11 +144,11 @@ bool read_frame(text frame, lone *found)
         return false;
     memset(found, 0, sizeof *found);
     found->payload = (text){frame.at + head, frame.end};
-    text envelope = {frame.at, frame.at + head}, batch, unused;
+    text envelope = {frame.at, frame.at + head}, batch, to;
     uint64_t tag;
     while (envelope.at < envelope.end && get(&envelope, &tag)) {
         if (tag == TO) {
-            if (!get_octets(&envelope, &unused))
+            if (!get_octets(&envelope, &to) || !is_ascii(to))
                 return false;
         } else {
             return tag == BATCH && get_octets(&envelope, &batch) &&

@@ -21,6 +21,8 @@ RETCODE_OK = 0
 RETCODE_TIMEOUT = -10
 """A write would have had to wait: the writer's history is full of unacknowledged samples."""
 
+RETCODE_BAD_PARAMETER = -3
+
 STATUS_DATA_AVAILABLE = 1 << 8
 INSTANCE_ALIVE = 16
 INSTANCE_DISPOSED = 32

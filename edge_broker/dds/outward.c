@@ -39,7 +39,7 @@ static outgoing *outgoings[MOST_AIMS];
 /* What was taken from and is not accounted for, first things first. */
 static outgoing *taken_from[MOST_AIMS];
 static size_t taken_count;
-static volatile bool is_any_taken;
+volatile bool is_any_taken;
 
 /* The rest of a record a wire took a part of: nothing else may be written there before. */
 typedef struct rest {

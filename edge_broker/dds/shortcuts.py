@@ -7,6 +7,7 @@ there is none.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from edge_broker.dds.samples import IS_COMPILED
 from gateway.shared_loop import SharedLoop
@@ -63,24 +64,26 @@ class OutgoingAim:
 
 
 class IncomingAim:
-    """Of one stream: what to do with its next batch, if that is a lone sample."""
+    """Of one stream: what to do with its next batches, as long as they are lone samples. That may
+    happen at any moment, also during a turn, until the aim is lowered."""
 
     def __init__(self, stream: bytes) -> None:
         self._stream = stream
-        self._is_set = False
+        self.is_set = False
 
     def set(self, writer: int, following: int) -> None:
-        """If it has this number it is written at once."""
+        """Those that come with this number and the ones behind it are written at once."""
         if IS_COMPILED:
-            self._is_set = bulk.aim_in(self._stream, writer, following)
+            self.is_set = bulk.aim_in(self._stream, writer, following)
 
-    def lower(self) -> None:
-        if self._is_set:
-            self._is_set = False
-            bulk.aim_in(self._stream, 0, 0)
+    def lower(self) -> bool:
+        """Nothing is written ahead any more. Whether something was that is not accounted for."""
+        self.is_set = False
+        return IS_COMPILED and bulk.lower_in(self._stream)
 
     def close(self) -> None:
         """The stream is over, whatever was written of it."""
+        self.is_set = False
         if IS_COMPILED:
             bulk.end_in(self._stream)
 
@@ -130,23 +133,49 @@ def wires_ahead() -> Ahead | None:
     return WiresAhead() if IS_COMPILED else None
 
 
-def serve(
-    loop: SharedLoop,
-    on_taken: Callable[[list[int]], None],
-    on_read: Callable[[int, bytes], None],
-) -> None:
-    """From now on, between two turns of the loop, which is having one: what was done is accounted
-    for before anything else happens. `on_taken` gets readers a sample was taken from, which they
-    give when asked; `on_read` what was read from a wire."""
+class Accounts:
+    """What has been read ahead, on its way through the edge."""
+
+    def __init__(
+        self,
+        on_read: Callable[[int, bytes], None],
+        answering: Callable[[int], AbstractContextManager[object]],
+        give_way: Callable[[], object],
+    ) -> None:
+        """`on_read` gets what was read from a wire, within `answering`, which is told when the
+        first of it was."""
+        self.read_at_ns = 0
+        """When what is being accounted for was read; 0: nothing is."""
+        self._on_read = on_read
+        self._answering = answering
+        self._give_way = give_way
+
+    def settle(self) -> bool:
+        """Accounts for what has been read so far; whether there was anything."""
+        chunks = bulk.read() if IS_COMPILED else ()
+        if not chunks:
+            return False
+        try:
+            with self._answering(chunks[0][2]):
+                for wire, chunk, self.read_at_ns in chunks:
+                    self._on_read(wire, chunk)
+                    self._give_way()
+        finally:
+            self.read_at_ns = 0
+        return True
+
+
+def serve(loop: SharedLoop, on_taken: Callable[[list[int]], None]) -> None:
+    """From now on what was taken is accounted for before anything else in each turn of the loop,
+    which is having one: `on_taken` gets the readers, which give it when asked."""
     if not IS_COMPILED:
         return
 
     def begin() -> None:
-        has_read = bulk.close_gate()
-        if readers := bulk.taken():
-            on_taken(readers)
-        if has_read:
-            for wire, chunk in bulk.read():
-                on_read(wire, chunk)
+        if bulk.has_news():
+            loop.give_way()  # what somebody waited for is done
+            for reader in bulk.taken() or ():
+                on_taken([reader])
+                loop.give_way()
 
-    loop.guard_turns(begin, bulk.open_gate)
+    loop.begin_turns_with(begin)

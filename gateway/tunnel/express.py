@@ -98,9 +98,7 @@ class ExpressLinks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers = 0
         self._listener: Listener | None = None
-        self._reader = WireReader(turn, ahead)
-        self.on_read = self._reader.on_read
-        """Call it with what was read ahead."""
+        self.reader = WireReader(turn, ahead)
 
     def start(self) -> None:
         """Raises LinkError when the address cannot be listened on."""
@@ -108,7 +106,7 @@ class ExpressLinks:
             host, port = split_address(self._listen)
             self._listener = Listener(host, port, QUEUE_LIMIT_BYTES, self._on_accepted)
             self.candidates = tuple(self._advertise or own_addresses(host, self._listener.port))
-        self._reader.start()
+        self.reader.start()
         self._spawn("express heartbeat", self._tick())
 
     async def close(self) -> None:
@@ -123,7 +121,7 @@ class ExpressLinks:
             if peer.link is not None:
                 peer.link.end("this edge stops")
         self._peers.clear()
-        await self._reader.close()
+        await self.reader.close()
 
     def link(self, edge: str) -> ExpressLink | None:
         """The link to this edge when it is up."""
@@ -311,7 +309,7 @@ class ExpressLinks:
         link = peer.link = ExpressLink(
             wire,
             greeting,
-            self._reader,
+            self.reader,
             is_dialled=is_dialled,
             on_frame=self._on_frame,
             on_drained=lambda link: self._on_drained(link.edge),

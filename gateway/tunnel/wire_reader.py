@@ -19,8 +19,7 @@ _MOST_BUSY_S = 0.002
 
 
 class Ahead(Protocol):
-    """Reads wires between two turns, and writes on them at any time, ahead of what happens in the
-    next turn."""
+    """Reads wires and writes on them at any time, ahead of what happens in the next turn."""
 
     def wait(self, epoll: int, timeout_ms: int) -> list[int]:
         """Descriptors that are readable, but for one that was read. -1: as long as it takes."""
@@ -51,6 +50,8 @@ class WireReader:
 
     def __init__(self, turn: AbstractContextManager[object], ahead: Ahead | None = None) -> None:
         self.ahead = ahead
+        self.settle: Callable[[], object] = _nothing
+        """Accounts for what was read ahead: called before more is read."""
         self._turn = turn
         self._readers: dict[int, Callable[[bytes | None], None]] = {}
         self._thread: threading.Thread | None = None
@@ -93,7 +94,7 @@ class WireReader:
                 self.ahead.watch(descriptor, False)
 
     def on_read(self, descriptor: int, chunk: bytes) -> None:
-        """This was read ahead, and the turn that was to come is there."""
+        """This was read ahead."""
         on_readable = self._readers.get(descriptor)
         if on_readable is not None:
             on_readable(chunk)
@@ -116,7 +117,8 @@ class WireReader:
 
     def _read(self, ready: list[int]) -> None:
         readers = self._readers
-        with self._turn:  # also for none: what was read ahead is accounted for when it begins
+        with self._turn:  # also for none: something was read ahead
+            self.settle()
             for descriptor in ready:
                 on_readable = readers.get(descriptor)
                 # None: removed since, or the alarm.
@@ -127,3 +129,7 @@ class WireReader:
         """A lock is not fair: who lets go of it and takes it again at once has it for ever."""
         loop.call_soon_threadsafe(self._gate.release)
         self._gate.acquire()
+
+
+def _nothing() -> None:
+    """Nothing is read ahead."""

@@ -32,6 +32,8 @@ DUPLICATE, SINGLE, ADAPTIVE = range(3)
 """Numbers of topics by what `SETTINGS` make of them."""
 THERE_MS, BACK_MS, UPLINK_MS = 5, 15, 10
 DEADLINE = "--deadline-ms=200"
+LEFT = {"routed", "standby"}
+"""What there is without a direct way."""
 FLOW = ("--topics=3", DEADLINE, "--rate=40", "--count=1000000", "--stay-s=-1")
 
 
@@ -68,6 +70,13 @@ def choice(fabric: Fabric, lan: str, topic: str, to: str) -> Record:
                 found: Record = row
                 return found
     raise AssertionError(f"{lan} has no deadline topic {topic} towards {to}")
+
+
+def taken_by(fabric: Fabric, place: tuple[str, str, str]) -> list[str]:
+    """The paths a topic (name, from, to) takes."""
+    topic, lan, to = place
+    taken: list[str] = choice(fabric, lan, topic, to)["taken"]
+    return taken
 
 
 def wait_for_taken(
@@ -232,7 +241,14 @@ def test_the_first_copy_wins_whatever_dies(fabric: Fabric, flows: list[Flow]) ->
     # Single paths are left as well, before the link is given up.
     wait_for_taken(fabric, single, ["routed"], 3.0)
     wait_until(lambda: express_edges(fabric, "a")["e-b"] is False, 10.0, "the link is given up")
-    wait_for_taken(fabric, adaptive + single, ["routed"], 3.0)
+    wait_for_taken(fabric, single, ["routed"], 3.0)
+    wait_until(
+        lambda: all({"routed"} <= set(taken_by(fabric, each)) <= LEFT for each in adaptive),
+        3.0,
+        "adaptive topics have left the direct way",
+    )
+    # A moment in which this machine stood still makes both paths late: then copies go over both.
+    wait_for_taken(fabric, adaptive, ["routed"], 8.0)
     for flow, (at, single_at) in zip(flows, since_both, strict=True):
         assert flow.longest_gap_s(ADAPTIVE, at) < 1.0, flow.name
         assert flow.longest_gap_s(SINGLE, single_at) < 2.0, flow.name

@@ -1,5 +1,5 @@
 """Single samples of deadline topics over direct links, which take the shortcut, while everything
-around them changes: who comes late, who leaves, writers that become others.
+around them changes: who comes late, who leaves, copies that come another way.
 """
 
 from __future__ import annotations
@@ -9,8 +9,16 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.conftest import watched
-from tests.e2e.traffic import assert_same_order, indices, leave, of, publish, subscribe
-from tests.lab.fabric import Fabric
+from tests.e2e.traffic import (
+    assert_same_order,
+    assert_same_samples,
+    indices,
+    leave,
+    of,
+    publish,
+    subscribe,
+)
+from tests.lab.fabric import EDGE_METRICS, Fabric
 from tests.lab.namespaces import Lab
 from tests.lab.process import wait_until
 from tests.lab.wan import Wan
@@ -25,7 +33,8 @@ VISITS = 8
 def fabric() -> Iterator[Fabric]:
     lans = ["a", "b", "c"]
     wan = Wan(direct=[("a", "b"), ("a", "c")], is_emulated=False)
-    with Lab(*lans, wan=wan) as lab, watched(Fabric(lab, lans)) as running:
+    settings = {**EDGE_METRICS, "DDSWAN_EXPRESS_MODES": "twice*=duplicate"}
+    with Lab(*lans, wan=wan) as lab, watched(Fabric(lab, lans, settings=settings)) as running:
         yield running
 
 
@@ -50,3 +59,25 @@ def test_late_joiners_get_every_sample_while_lone_ones_go_ahead(fabric: Fabric) 
         wait_until(lambda n=name, s=sent: indices(steady, n)[-1] == s[-1], 20.0, f"all of {name}")  # type: ignore[misc]
         assert_same_order(sent, indices(steady, name))
     steady.terminate()
+    # What came for those who had just left came: the paths lost nothing.
+    pairs = fabric.edge_status("a")["pairs"]
+    paths = [path for pair in pairs for path in pair["paths"]]
+    assert len(paths) > 1
+    assert not any(path["lost"] for path in paths), paths
+
+
+def test_copies_that_come_another_way_meanwhile_are_copies(fabric: Fabric) -> None:
+    """The other path brings each sample, too, while or after it goes ahead."""
+    subscriber = subscribe(fabric, "b", "twice", *OPTIONS, f"--count={TOPICS * 600}")
+    timing = ("--rate=150", "--count=600", "--stay-s=-1")
+    publisher = publish(fabric, "a", "twice", *OPTIONS, *timing)
+    names = [f"twice{number}" for number in range(TOPICS)]
+    for name in names:
+        subscriber.wait_for_line(f'"{name}", "index": 300,', 30.0)
+    outflows = fabric.edge_status("a")["outflows"]
+    taken = {row["topic"]: row["deadline"][0]["taken"] for row in outflows if row["deadline"]}
+    assert {tuple(taken[name]) for name in names} == {("express", "routed")}
+    subscriber.wait_for_success(30.0)
+    leave(publisher)
+    for name in names:
+        assert_same_samples(publisher, subscriber, name)

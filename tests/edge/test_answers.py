@@ -46,7 +46,7 @@ def test_every_stream_is_acknowledged_once_over_a_way_that_was_interrupted() -> 
         for number in (1, 2)
         for stream in [StreamKey("a", 1, number)]
     }
-    answers = Answers(Peer("b", 1), cast(Links, way), inbound, clock=lambda: 100.0)
+    answers = Answers(Peer("b", 1), cast(Links, way), inbound, lambda: 100.0, ask=bool)
     for each, _ in inbound.values():
         each.acknowledged_s = 100.0
         each.answered_over = (cast(Link, way), 1)

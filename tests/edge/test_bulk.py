@@ -17,8 +17,8 @@ from cyclonedds.core import Policy
 from cyclonedds.core import Qos as CycloneQos
 from cyclonedds.domain import DomainParticipant
 
-from edge_broker.dds import bulk, bulk_in_python, native
-from tests.edge.parts import RELIABLE, Keyed, Pair, Plain, until
+from edge_broker.dds import bulk, bulk_in_python, native, samples
+from tests.edge.parts import RELIABLE, Keyed, Pair, Plain, batch_of, gather, until
 
 pytestmark = pytest.mark.dds
 
@@ -127,3 +127,22 @@ def test_both_put_them_in_the_same_order(near: DomainParticipant, far: DomainPar
         compiled, in_python = readers.take()
         assert isinstance(compiled, tuple)
         assert compiled == in_python
+
+
+@pytest.mark.usefixtures("loops")
+def test_a_sample_no_reader_would_take_holds_up_none_behind_it(
+    near: DomainParticipant, far: DomainParticipant
+) -> None:
+    """In an encoding DDS does not know: garbage of another edge, or of a broken application."""
+    pair = Pair(near, far, Plain)
+    writer = pair.writer._ref
+    sound = b"\0\1\0\0" + bytes(8)
+    codes: list[int] = []
+    data = [sound, b"\0\x81\0\0" + bytes(8), b"", b"\0", b"\0\4\0\0" + bytes(8), sound]
+    for kinds in (b"", bytes(len(data))):
+        batch = batch_of(data, list(range(1, len(data) + 1)), kinds)
+        assert samples.write(writer, batch, 0, codes.append) == len(data)
+        assert codes == [native.RETCODE_BAD_PARAMETER] * 4
+        codes.clear()
+        pair.settle()
+        assert [info.source_timestamp for _, info in gather(pair.reader._ref, 2)] == [1, 6]

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 from cyclonedds.core import GuardCondition, WaitSet
@@ -95,16 +95,14 @@ def wires() -> Iterator[Wires]:
 Chunks = list[tuple[int, bytes]]
 
 
-@contextmanager
-def between_turns() -> Iterator[Chunks]:
-    """What has been read meanwhile is there at the end."""
-    chunks: Chunks = []
-    bulk.open_gate()
-    try:
-        yield chunks
-    finally:
-        if bulk.close_gate():
-            chunks.extend(bulk.read())
+def read() -> Chunks:
+    """What has been read since the last call."""
+    assert bulk.has_news()
+    began_ns = time.time_ns() - LONG_S * 10**9
+    chunks = bulk.read()
+    assert not bulk.has_news()
+    assert all(began_ns < at_ns <= time.time_ns() for _, _, at_ns in chunks)
+    return [(wire, chunk) for wire, chunk, _ in chunks]
 
 
 class Out:
@@ -203,8 +201,10 @@ def test_what_was_taken_is_told_in_that_order(
     for out in outs:
         out.pair.writer.write(Plain(1, []))
         assert wires.record()
+    assert bulk.has_news()
     assert shortcuts.taken() == [out.reader for out in outs]
     assert shortcuts.taken() is None
+    assert not bulk.has_news()
     for out in outs:
         assert len(take(out.reader)) == 1
 
@@ -447,10 +447,9 @@ def inwards(near: DomainParticipant, far: DomainParticipant) -> Iterator[In]:
 def test_it_writes_a_lone_batch_that_is_next_and_says_so_once(inwards: In, wires: Wires) -> None:
     inwards.aim.set(inwards.writer, 8)
     records = _records(inwards.frame())
-    with between_turns() as chunks:
-        wires.far.sendall(records)
-        assert wires.wait() == []
-    assert chunks == [(wires.near.fileno(), records)]
+    wires.far.sendall(records)
+    assert wires.wait() == []
+    assert read() == [(wires.near.fileno(), records)]
     assert inwards.arrived() == [77]
     assert shortcuts.written_at_ns() == 0
     batch = batch_of([inwards.sample], [77])
@@ -472,10 +471,9 @@ def test_lone_batches_of_several_streams_come_together(
     aim.set(other.writer, 1)
     inwards.aim.set(inwards.writer, 8)
     records = _records(inwards.frame(), other.frame(1, key=key))
-    with between_turns() as chunks:
-        wires.far.sendall(records)
-        assert wires.wait() == []
-    assert chunks == [(wires.near.fileno(), records)]
+    wires.far.sendall(records)
+    assert wires.wait() == []
+    assert read() == [(wires.near.fileno(), records)]
     assert (inwards.arrived(), other.arrived()) == ([77], [77])
     for each in (inwards, other):
         assert samples.write(each.writer, batch_of([each.sample], [77]), 0, never) == 1
@@ -484,7 +482,16 @@ def test_lone_batches_of_several_streams_come_together(
 
 @pytest.mark.parametrize(
     "what",
-    ["another number", "another stream", "two samples", "traced", "disposed", "half", "ack first"],
+    [
+        "another number",
+        "another stream",
+        "two samples",
+        "traced",
+        "disposed",
+        "no encoding",
+        "half",
+        "ack first",
+    ],
 )
 def test_it_only_reads_what_it_is_not_sure_of(inwards: In, wires: Wires, what: str) -> None:
     inwards.aim.set(inwards.writer, 8)
@@ -494,6 +501,7 @@ def test_it_only_reads_what_it_is_not_sure_of(inwards: In, wires: Wires, what: s
         "another stream": inwards.frame(key=KEY._replace(number=8)),
         "two samples": encode_batch(KEY, ("e-b",), 8, pack([1, 2], [sample, sample]), 99),
         "traced": extended(inwards.frame(), Envelope(trace=Trace(share=1.0)).SerializeToString()),
+        "no encoding": encode_batch(KEY, ("e-b",), 8, pack([1], [b"\0\4" + sample[2:]]), 99),
         "disposed": encode_batch(KEY, ("e-b",), 8, pack([1], [sample], b"\1"), 99),
     }
     records = _records(frames.get(what, inwards.frame()))
@@ -502,47 +510,64 @@ def test_it_only_reads_what_it_is_not_sure_of(inwards: In, wires: Wires, what: s
     elif what == "ack first":
         ack = messages.pong(messages.Ping(1, 2, False), 3)
         records = _records(ack) + records
-    with between_turns() as chunks:
-        wires.far.sendall(records)
-        assert wires.wait() == []
-    assert chunks == [(wires.near.fileno(), records)]
+    wires.far.sendall(records)
+    assert wires.wait() == []
+    assert read() == [(wires.near.fileno(), records)]
     assert inwards.arrived() == []
 
 
-@pytest.mark.parametrize("why", ["closed", "lowered", "unwatched"])
+def test_it_goes_on_with_those_that_follow(inwards: In, wires: Wires) -> None:
+    """Unless one is missing. To aim at what has come already takes nothing back."""
+    inwards.aim.set(inwards.writer, 8)
+    for number in (8, 9):
+        wires.far.sendall(_records(inwards.frame(number, time_ns=number)))
+    assert wires.wait() == []
+    assert b"".join(chunk for _, chunk in read()).count(b"e-b") == 2
+    inwards.aim.set(inwards.writer, 9)
+    for number in (10, 12):
+        wires.far.sendall(_records(inwards.frame(number, time_ns=number)))
+    assert wires.wait() == []
+    assert inwards.arrived() == [8, 9, 10]
+    assert inwards.aim.lower()
+    for number in (8, 9, 10):
+        batch = batch_of([inwards.sample], [number])
+        assert samples.write(inwards.writer, batch, 0, never) == 1
+    assert inwards.arrived() == []
+    assert not inwards.aim.lower()
+    read()
+    inwards.aim.set(inwards.writer, 12)
+    wires.far.sendall(_records(inwards.frame(12)))
+    assert wires.wait() == []
+    assert len(read()) == 1 and inwards.arrived() == [77]
+
+
+@pytest.mark.parametrize("why", ["lowered", "unwatched"])
 def test_it_reads_nothing_unless_it_may(inwards: In, wires: Wires, why: str) -> None:
     inwards.aim.set(inwards.writer, 8)
     if why == "lowered":
-        inwards.aim.lower()
-    elif why == "unwatched":
+        assert not inwards.aim.lower()
+    else:
         wires.ahead.watch(wires.near.fileno(), False)
     wires.far.sendall(_records(inwards.frame()))
-    if why == "closed":
-        assert wires.wait() == [wires.near.fileno()]
-        assert not bulk.read()
-    else:
-        with between_turns() as chunks:
-            assert wires.wait() == ([] if why == "lowered" else [wires.near.fileno()])
-        assert len(chunks) == (why == "lowered")
+    assert wires.wait() == ([] if why == "lowered" else [wires.near.fileno()])
+    assert len(bulk.read()) == (why == "lowered")
     assert inwards.arrived() == []
 
 
 def test_the_end_of_a_connection_is_for_others_to_read(inwards: In, wires: Wires) -> None:
     inwards.aim.set(inwards.writer, 8)
     wires.far.close()
-    with between_turns() as chunks:
-        assert wires.wait() == [wires.near.fileno()]
-    assert chunks == []
+    assert wires.wait() == [wires.near.fileno()]
+    assert bulk.read() == []
 
 
 def test_what_dds_says_is_told_when_the_edge_writes(inwards: In, wires: Wires) -> None:
     """As if it had written itself just then: here, that there is no such writer."""
     gone = 1
     inwards.aim.set(gone, 8)
-    with between_turns() as chunks:
-        wires.far.sendall(_records(inwards.frame()))
-        assert wires.wait() == []
-    assert len(chunks) == 1
+    wires.far.sendall(_records(inwards.frame()))
+    assert wires.wait() == []
+    assert len(read()) == 1
     codes: list[int] = []
     assert samples.write(gone, batch_of([inwards.sample], [77]), 0, codes.append) == 1
     assert codes == [BAD_PARAMETER]
@@ -562,10 +587,9 @@ def test_garbage_is_handed_on_as_it_came(inwards: In, wires: Wires, data: st.Dat
     else:
         raw = data.draw(st.binary(min_size=1, max_size=300))
     inwards.aim.set(inwards.writer, 8)
-    with between_turns() as chunks:
-        wires.far.sendall(raw)
-        assert wires.wait() == []
-    assert b"".join(chunk for _, chunk in chunks) == raw
+    wires.far.sendall(raw)
+    assert wires.wait() == []
+    assert b"".join(chunk for _, chunk in read()) == raw
     arrived = inwards.arrived()
     if arrived:
         batch = decode_batch(raw[4 : 4 + int.from_bytes(raw[:4], "little")])
@@ -580,11 +604,11 @@ def test_there_is_room_for_so_many_streams(inwards: In) -> None:
     aims = [IncomingAim(stream_id(StreamKey("x", 1, number))) for number in range(300)]
     for aim in aims:
         aim.set(inwards.writer, 1)
-    held = sum(aim._is_set for aim in aims)
+    held = sum(aim.is_set for aim in aims)
     assert 200 < held < 300
     for aim in aims:
         aim.lower()
     late = IncomingAim(stream_id(KEY))
     late.set(inwards.writer, 1)
-    assert late._is_set
+    assert late.is_set
     late.lower()

@@ -62,7 +62,7 @@ class Edge:
     def __init__(self, deadline_ns: int = INFINITE_NS, *, wants_late: bool = True) -> None:
         self.rows = Rows()
         settings = Trace(directory="/nowhere", share=0.25, deadline_misses=wants_late)
-        self.arrivals = Arrivals(ME)
+        self.arrivals = Arrivals(ME, bool)
         self.tracing = Tracing(settings, "f", ME, "b", cast(TraceWriter, self.rows))
         self.stream: IncomingTrace = self.tracing.incoming(
             KEY, "T", "a", deadline_ns, self.arrivals, is_reliable=True

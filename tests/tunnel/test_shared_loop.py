@@ -32,7 +32,7 @@ def test_what_was_closed_while_the_loop_looked_has_no_news() -> None:
     baton.take()
     near, far = socket.socketpair()
     other, peer = socket.socketpair()
-    with _Selector(baton, _nothing, _nothing) as selector, near, far, other, peer:
+    with _Selector(baton, _nothing, _nothing, _nothing) as selector, near, far, other, peer:
         for each in (near, other):
             selector.register(each, selectors.EVENT_READ)
         for each in (far, peer):
@@ -117,22 +117,19 @@ def test_a_turn_is_the_loop() -> None:
     run(scenario())
 
 
-def test_turns_are_guarded_whoever_has_them() -> None:
-    """The loop itself, a foreign thread, and others while the loop waits for them: never two at
-    once, never none of them closed, and what the guard does belongs to the turn it opens."""
+def test_turns_begin_with_the_same_whoever_has_them() -> None:
+    """The loop itself, a foreign thread, and others while the loop waits for them; what it does
+    belongs to the turn it opens."""
 
     async def scenario() -> None:
         loop = running_loop()
-        gate = threading.Lock()
-        gate.acquire()
         problems: list[str] = []
         loop.set_exception_handler(lambda _, context: problems.append(context["message"]))
         scheduled: list[int] = []
-        begun = 0
+        begun = seen = 0
 
         def begin() -> None:
             nonlocal begun
-            assert gate.acquire(blocking=False)
             assert asyncio.get_running_loop() is loop
             begun += 1
             if begun % 3 == 0:
@@ -140,24 +137,24 @@ def test_turns_are_guarded_whoever_has_them() -> None:
             if begun == 50:
                 raise ValueError
 
-        loop.guard_turns(begin, gate.release)
-
         def look() -> None:
-            if not gate.locked():
-                problems.append("no guard")
+            nonlocal seen
+            if begun <= seen:
+                problems.append("nothing before it")
+            seen = begun
 
         def act() -> None:
             for _ in range(100):
                 loop.take_turn(look)
 
+        loop.begin_turns_with(begin)
         thread = threading.Thread(target=act, name="guest")
         thread.start()
         for _ in range(100):
             await asyncio.sleep(0.0001)
-            assert gate.locked()
+            look()
         with loop.turns_left_to_others():
             thread.join()
-        assert gate.locked()
         assert begun > 200
         await asyncio.sleep(0)
         assert scheduled == [number for number in range(1, begun) if number % 3 == 0]
