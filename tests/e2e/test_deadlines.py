@@ -18,6 +18,7 @@ import pytest
 from tests.e2e.conftest import watched
 from tests.e2e.traffic import Record, assert_same_order, indices, of, publish, subscribe
 from tests.lab.fabric import EDGE_METRICS, ZOOKEEPER, Fabric
+from tests.lab.machine import stolen_s
 from tests.lab.namespaces import Lab
 from tests.lab.process import wait_until
 from tests.lab.wan import Wan
@@ -31,7 +32,10 @@ SETTINGS = {
 DUPLICATE, SINGLE, ADAPTIVE = range(3)
 """Numbers of topics by what `SETTINGS` make of them."""
 THERE_MS, BACK_MS, UPLINK_MS = 5, 15, 10
-DEADLINE = "--deadline-ms=200"
+CLOCK_ERROR_MS = (THERE_MS + BACK_MS) / 2 + 3.0
+"""Half the smallest round trip, and a little for drift and a busy machine."""
+DEADLINE_MS = 200
+DEADLINE = f"--deadline-ms={DEADLINE_MS}"
 LEFT = {"routed", "standby"}
 """What there is without a direct way."""
 FLOW = ("--topics=3", DEADLINE, "--rate=40", "--count=1000000", "--stay-s=-1")
@@ -202,6 +206,15 @@ class Flow:
                 most = 20 if number == DUPLICATE else 400
                 assert len(sent) - len(got) <= most, (topic, len(sent), len(got))
 
+    def late(self, number: int) -> int:
+        """Samples that took longer than the deadline, or as good as that: edges know each other's
+        clocks as well as `check_clocks` asks."""
+        least_ns = (DEADLINE_MS - CLOCK_ERROR_MS) * 1_000_000
+        return sum(
+            record["received"] - record["timestamp"] > least_ns
+            for record in of(self.subscriber, "sample", self.topic(number))
+        )
+
     def longest_gap_s(self, number: int, since: int) -> float:
         """Between two samples, from the last but one of so many on."""
         times = [record["received"] for record in of(self.subscriber, "sample", self.topic(number))]
@@ -237,6 +250,7 @@ def test_the_first_copy_wins_whatever_dies(fabric: Fabric, flows: list[Flow]) ->
 
     # The direct way vanishes, and nobody is told.
     since_both = [(flow.received(ADAPTIVE), flow.received(SINGLE)) for flow in flows]
+    stolen_before_s = stolen_s()
     lab.wan["a", "b"].set(cut=True)
     # Single paths are left as well, before the link is given up.
     wait_for_taken(fabric, single, ["routed"], 3.0)
@@ -250,8 +264,9 @@ def test_the_first_copy_wins_whatever_dies(fabric: Fabric, flows: list[Flow]) ->
     # A moment in which this machine stood still makes both paths late: then copies go over both.
     wait_for_taken(fabric, adaptive, ["routed"], 8.0)
     for flow, (at, single_at) in zip(flows, since_both, strict=True):
-        assert flow.longest_gap_s(ADAPTIVE, at) < 1.0, flow.name
-        assert flow.longest_gap_s(SINGLE, single_at) < 2.0, flow.name
+        missed_s = stolen_s() - stolen_before_s
+        assert flow.longest_gap_s(ADAPTIVE, at) < 1.0 + missed_s, flow.name
+        assert flow.longest_gap_s(SINGLE, single_at) < 2.0 + missed_s, flow.name
     restore_direct_link(lab)
     wait_for_taken(fabric, single, ["express"], 8.0)
     wait_for_taken(fabric, duplicate, ["express", "routed"], 1.0)
@@ -270,11 +285,13 @@ def test_the_first_copy_wins_whatever_dies(fabric: Fabric, flows: list[Flow]) ->
 
     # The other way vanishes: the uplink of a LAN is cut.
     since = [flow.received(ADAPTIVE) for flow in flows]
+    stolen_before_s = stolen_s()
     lab.cut("b")
     wait_for_taken(fabric, adaptive, ["express"], 8.0)
     for flow, at in zip(flows, since, strict=True):
         flow.wait_for_more(80, 5.0)
-        assert flow.longest_gap_s(ADAPTIVE, at) < 1.0, flow.name
+        missed_s = stolen_s() - stolen_before_s
+        assert flow.longest_gap_s(ADAPTIVE, at) < 1.0 + missed_s, flow.name
     lab.heal("b")
 
     # A router dies.
@@ -303,7 +320,9 @@ def check_modes(fabric: Fabric, flows: list[Flow]) -> None:
             ]
         ):
             row = choice(fabric, flow.source, flow.topic(number), flow.target)
-            assert (row["mode"], row["taken"], row["deadline_ms"]) == (mode, taken, 200.0), row
+            assert (row["mode"], row["taken"], row["deadline_ms"]) == (mode, taken, DEADLINE_MS), (
+                row
+            )
             assert row["why"].startswith("all paths" if mode == "duplicate" else "express alone")
     for lan, peer in (("a", "b"), ("b", "a")):
         assert express_edges(fabric, lan)[f"e-{peer}"] is True
@@ -319,7 +338,12 @@ def check_modes(fabric: Fabric, flows: list[Flow]) -> None:
         came = counts(fabric, flow.target, "ddswan_deadline_samples", **labels)
         assert came["express"] > 0.8 * sum(came.values())
         missed = counts(fabric, flow.target, "ddswan_deadline_misses", **labels)
-        assert missed["express"] <= 0.01 * came["express"]
+        # None but those that were late: a machine that stood still may have made them so.
+        wait_until(
+            lambda: sum(missed.values()) <= flow.late(DUPLICATE),  # noqa: B023
+            10.0,
+            f"the subscriber of {topic} has seen {missed} late samples",
+        )
 
 
 def check_clocks(fabric: Fabric) -> None:
@@ -328,8 +352,7 @@ def check_clocks(fabric: Fabric) -> None:
         (pair,) = [row for row in fabric.edge_status(lan)["pairs"] if row["edge"] == f"e-{peer}"]
         error_ms = pair["clock_error_ms"]
         assert abs(pair["clock_offset_ms"]) <= error_ms
-        # Half the smallest round trip, and a little for drift and a busy machine.
-        assert error_ms < (THERE_MS + BACK_MS) / 2 + 3.0
+        assert error_ms < CLOCK_ERROR_MS
         (direct,) = [path for path in pair["paths"] if path["via"] == "express"]
         delay_ms = THERE_MS if lan == "a" else BACK_MS
         assert abs(direct["level_ms"] - delay_ms) <= error_ms + 1.0

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.lab.machine import Deadline
+
 POLL_S = 0.01
 
 T = TypeVar("T")
@@ -26,12 +28,12 @@ class ProcessFailed(AssertionError):
 
 def wait_until(condition: Callable[[], T | None], deadline_s: float, what: str) -> T:
     """Poll until `condition` returns something true, and return that."""
-    end = time.monotonic() + deadline_s
+    deadline = Deadline(deadline_s)
     while True:
         found = condition()
         if found:
             return found
-        if time.monotonic() > end:
+        if deadline.has_passed:
             raise AssertionError(f"not within {deadline_s:g} s: {what}")
         time.sleep(POLL_S)
 
@@ -123,7 +125,7 @@ class Process:
     def wait_for_line(self, pattern: str, deadline_s: float = 20.0) -> re.Match[str]:
         """The first line that matches; fails at once when the process ends without one."""
         expression = re.compile(pattern, re.MULTILINE)
-        end = time.monotonic() + deadline_s
+        deadline = Deadline(deadline_s)
         while True:
             was_running = self.is_running
             found = expression.search("\n".join(self.lines()))
@@ -131,7 +133,7 @@ class Process:
                 return found
             if not was_running:
                 raise ProcessFailed(self._report(f"ended without a line matching {pattern!r}"))
-            if time.monotonic() > end:
+            if deadline.has_passed:
                 raise ProcessFailed(
                     self._report(f"no line matching {pattern!r} within {deadline_s:g} s")
                 )
@@ -139,22 +141,22 @@ class Process:
 
     def wait_for_records(self, count: int, deadline_s: float = 10.0) -> list[dict[str, Any]]:
         """At least `count` JSON records, or fail."""
-        end = time.monotonic() + deadline_s
+        deadline = Deadline(deadline_s)
         while True:
             was_running = self.is_running
             found = self.records()
             if len(found) >= count:
                 return found
-            if not was_running or time.monotonic() > end:
+            if not was_running or deadline.has_passed:
                 raise ProcessFailed(self._report(f"{len(found)} of {count} records"))
             time.sleep(POLL_S)
 
     def wait(self, deadline_s: float = 10.0) -> int:
         """Its exit code."""
-        try:
-            return self._popen.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            raise ProcessFailed(self._report(f"still running after {deadline_s:g} s")) from None
+        code = self._end_within(deadline_s)
+        if code is None:
+            raise ProcessFailed(self._report(f"still running after {deadline_s:g} s"))
+        return code
 
     def wait_for_success(self, deadline_s: float = 10.0) -> None:
         code = self.wait(deadline_s)
@@ -169,17 +171,27 @@ class Process:
     def terminate(self, deadline_s: float = 10.0) -> int:
         """SIGTERM; its exit code. SIGKILL and a failure when it does not end in time."""
         self.send(signal.SIGTERM)
-        try:
-            return self._popen.wait(deadline_s)
-        except subprocess.TimeoutExpired:
+        code = self._end_within(deadline_s)
+        if code is None:
             report = self._report(f"still running {deadline_s:g} s after SIGTERM")
             self.kill()
-            raise ProcessFailed(report) from None
+            raise ProcessFailed(report)
+        return code
 
     def kill(self) -> None:
         """SIGKILL, and gone when this returns."""
         self.send(signal.SIGKILL)
         self._popen.wait(10.0)
+
+    def _end_within(self, seconds: float) -> int | None:
+        """Its exit code, unless it goes on."""
+        deadline = Deadline(seconds)
+        while not deadline.has_passed:
+            try:
+                return self._popen.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                continue
+        return self._popen.poll()
 
     def _report(self, what: str) -> str:
         return f"{self.name} (pid {self.pid}): {what}; its last output:\n{self.tail()}"

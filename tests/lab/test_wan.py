@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.lab.machine import is_about_precise_times
 from tests.lab.namespaces import CLOUD_ADDRESS, LAN_INTERFACE, Lab, LabUnavailable
 from tests.lab.process import Process, ProcessFailed, wait_until
 from tests.lab.test_lab import is_alive
@@ -112,6 +113,7 @@ def error_ms(found: list[Arrival], delay_ms: float) -> float:
     return statistics.median(abs(b - a - delay_ms * 1e6) for _, a, b in found) / 1e6
 
 
+@is_about_precise_times
 def test_delay_is_that_of_each_direction(lab: Lab) -> None:
     link = lab.wan["a", "b"]
     link.set(delay_ms=30)
@@ -129,6 +131,7 @@ def test_delay_is_that_of_each_direction(lab: Lab) -> None:
     assert min(b - a for _, a, b in back) >= 80e6
 
 
+@is_about_precise_times
 def test_what_passes_on_at_once_is_hardly_late(lab: Lab) -> None:
     assert error_ms(carry(lab, 300, 1.0), 0.0) < 0.5
 
@@ -165,6 +168,7 @@ def test_only_what_is_held_back_is_overtaken(lab: Lab) -> None:
     assert error_ms([arrival for arrival in found if arrival[0] in late], 25) < 0.5
 
 
+@is_about_precise_times
 def test_jitter_spreads_arrivals_and_keeps_their_order(lab: Lab) -> None:
     lab.wan["a", "b"].set(delay_ms=20, jitter_ms=10)
     found = carry(lab, 300, 1.0)
@@ -174,6 +178,7 @@ def test_jitter_spreads_arrivals_and_keeps_their_order(lab: Lab) -> None:
     assert statistics.quantiles(ways)[2] - statistics.quantiles(ways)[0] > 2
 
 
+@is_about_precise_times
 def test_a_flood_comes_out_at_the_rate_without_its_tail(lab: Lab) -> None:
     """8 Mbit/s is a packet of 1000 bytes each millisecond; a hundred may wait."""
     before = lab.wan["a", "b"].counters()
