@@ -6,7 +6,6 @@
 
 #include "lone_batch.h"
 
-#include <endian.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -124,17 +123,10 @@ static enum outcome receive(int wire)
         reads[read_count++].size = (size_t)got;
         read_size += (size_t)got;
         is_any_read = true;
-        text rest = {into, into + got};
+        text rest = {into, into + got}, frame;
         bool is_whole = true;
-        while (is_whole && rest.end - rest.at > LENGTH_BYTES) {
-            uint32_t size;
-            memcpy(&size, rest.at, sizeof size);
-            size = le32toh(size);
-            rest.at += LENGTH_BYTES;
-            is_whole = size <= (uint64_t)(rest.end - rest.at) &&
-                       write_ahead((text){rest.at, rest.at + size});
-            rest.at += is_whole ? size : 0;
-        }
+        while (is_whole && get_record(&rest, &frame))
+            is_whole = write_ahead(frame);
         outcome = is_whole && rest.at == rest.end ? WRITTEN : READ;
     }
     pthread_mutex_unlock(&aims);
@@ -346,7 +338,8 @@ static int await_news(int epoll, struct epoll_event *ready, int64_t at_most_ns)
 
 PyDoc_STRVAR(await_wires_doc,
              "await_wires(epoll, timeout ms) -> descriptors that have news, but for those that were\n"
-             "read meanwhile. Blocks without the interpreter lock");
+             "read meanwhile; None: nor is there anything to account for now. Blocks without the\n"
+             "interpreter lock");
 
 static PyObject *await_wires(PyObject *self, PyObject *args)
 {
@@ -358,6 +351,8 @@ static PyObject *await_wires(PyObject *self, PyObject *args)
     Py_BEGIN_ALLOW_THREADS
     found = await_news(epoll, ready, timeout_ms < 0 ? -1 : timeout_ms * INT64_C(1000000));
     Py_END_ALLOW_THREADS
+    if (found <= 0 && !is_any_read)
+        Py_RETURN_NONE;
     PyObject *list = PyList_New(found > 0 ? found : 0);
     for (int at = 0; list != NULL && at < found; at++) {
         PyObject *wire = PyLong_FromLong(ready[at].data.fd);

@@ -3,11 +3,6 @@
 
 #include "lone_batch.h"
 
-#include <endian.h>
-
-#define HEADER_BYTES 8
-#define PROTOCOL_VERSION 1
-
 bool copy(blob *into, const Py_buffer *from)
 {
     if (from->len > MOST_HEAD / 2)
@@ -17,12 +12,6 @@ bool copy(blob *into, const Py_buffer *from)
     return true;
 }
 
-/* Fields of proto/tunnel.proto as they are tagged on the wire. */
-enum { NUMBER = 0, OCTETS = 2 };
-#define TAG(field, kind) ((field) << 3 | (kind))
-#define TO TAG(1, OCTETS)
-#define BATCH TAG(23, OCTETS)
-#define STREAM TAG(1, OCTETS)
 #define FIRST TAG(2, NUMBER)
 #define COUNT TAG(3, NUMBER)
 #define TIMES TAG(4, OCTETS)
@@ -63,7 +52,8 @@ size_t encode(uint8_t *record, const blob *to, const blob *stream, uint64_t firs
     end = put_octets(end, &time, sizeof time);
     if (what->part.iov_len)
         end = put(put(end, UNIFORM), what->part.iov_len);
-    end = put(put(end, SENT), (uint64_t)sent_ns);
+    if (sent_ns)
+        end = put(put(end, SENT), (uint64_t)sent_ns);
     size_t batch_size = (size_t)(end - batch);
 
     uint8_t *head = record + LENGTH_BYTES, *envelope = head + HEADER_BYTES;
@@ -76,28 +66,6 @@ size_t encode(uint8_t *record, const blob *to, const blob *stream, uint64_t firs
     end = put_octets(end, what->part.iov_base, what->part.iov_len);
     put_size(record, (size_t)(end - head));
     return (size_t)(end - record);
-}
-
-static bool get(text *from, uint64_t *value)
-{
-    *value = 0;
-    for (unsigned shift = 0; from->at < from->end && shift < 64; shift += 7) {
-        uint8_t next = *from->at++;
-        *value |= (uint64_t)(next & 0x7F) << shift;
-        if (next < 0x80)
-            return true;
-    }
-    return false;
-}
-
-static bool get_octets(text *from, text *value)
-{
-    uint64_t size;
-    if (!get(from, &size) || size > (uint64_t)(from->end - from->at))
-        return false;
-    *value = (text){from->at, from->at + size};
-    from->at += size;
-    return true;
 }
 
 /* Other text is for protobuf to judge. */
@@ -133,18 +101,11 @@ static bool read_batch(text batch, lone *found)
 
 bool read_frame(text frame, lone *found)
 {
-    static const uint8_t start[] = {PROTOCOL_VERSION, 0, 0, 0};
-    uint32_t head;
-    if (frame.end - frame.at < HEADER_BYTES || memcmp(frame.at, start, sizeof start) != 0)
-        return false;
-    memcpy(&head, frame.at + 4, sizeof head);
-    head = le32toh(head);
-    frame.at += HEADER_BYTES;
-    if (head > (uint64_t)(frame.end - frame.at))
+    text envelope, batch, to;
+    if (!get_envelope(frame, &envelope))
         return false;
     memset(found, 0, sizeof *found);
-    found->payload = (text){frame.at + head, frame.end};
-    text envelope = {frame.at, frame.at + head}, batch, to;
+    found->payload = (text){envelope.end, frame.end};
     uint64_t tag;
     while (envelope.at < envelope.end && get(&envelope, &tag)) {
         if (tag == TO) {

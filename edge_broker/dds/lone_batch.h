@@ -3,12 +3,13 @@
 #ifndef DDSWAN_LONE_BATCH_H
 #define DDSWAN_LONE_BATCH_H
 
-#include "bulk.h"
+#include "bulk.h" /* Python.h comes before all else */
+
+#include "../../gateway/tunnel/frame.h"
 
 #define MOST_HEAD 512
 #define MOST_SAMPLE (8 * 1024)
 #define MOST_RECORD (MOST_SAMPLE + 2 * MOST_HEAD)
-#define LENGTH_BYTES 4
 
 typedef struct {
     uint8_t bytes[MOST_HEAD];
@@ -19,15 +20,12 @@ typedef struct {
 bool copy(blob *into, const Py_buffer *from);
 
 typedef struct {
-    const uint8_t *at, *end;
-} text;
-
-typedef struct {
     text stream, times, payload;
     uint64_t first, count, uniform;
 } lone;
 
-/* One sample as a record of a wire; returns its size. `to` are whole fields, `stream` is the value. */
+/* One sample as a record of a wire; returns its size. `to` are whole fields, `stream` is the value;
+   `sent_ns` 0: nobody asks. */
 size_t encode(uint8_t *record, const blob *to, const blob *stream, uint64_t first,
               const sample *what, int64_t sent_ns);
 /* False: the frame is something else, or says more than a lone batch does. */

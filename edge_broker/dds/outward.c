@@ -6,9 +6,7 @@
 
 #include "lone_batch.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <sys/socket.h>
+#include "../../gateway/tunnel/rest.h"
 
 #define ANY_STATE 0x7F
 #define MOST_AIMS 256
@@ -26,7 +24,7 @@ static pthread_mutex_t aims = PTHREAD_MUTEX_INITIALIZER;
 
 typedef struct {
     int32_t reader; /* 0: nobody's */
-    bool is_aimed, is_taken, is_listed, is_sent, is_all, is_listening;
+    bool is_aimed, is_taken, is_listed, is_sent, is_all, is_timed, is_listening;
     int wire;
     uint64_t writer, first;
     int64_t until_ns, sent_ns;
@@ -41,30 +39,12 @@ static outgoing *taken_from[MOST_AIMS];
 static size_t taken_count;
 volatile bool is_any_taken;
 
-/* The rest of a record a wire took a part of: nothing else may be written there before. */
-typedef struct rest {
-    struct rest *next;
-    int wire;
-    size_t size;
-    uint8_t bytes[];
-} rest;
-
-static rest *rests;
-
 static outgoing *outgoing_of(int32_t reader)
 {
     for (size_t at = 0; at < MOST_AIMS && outgoings[at] != NULL; at++)
         if (outgoings[at]->reader == reader)
             return outgoings[at];
     return NULL;
-}
-
-static rest **rest_of(int wire)
-{
-    rest **at = &rests;
-    while (*at != NULL && (*at)->wire != wire)
-        at = &(*at)->next;
-    return at;
 }
 
 static void strike_off(outgoing *aim)
@@ -82,26 +62,6 @@ static void lower_wire(int wire)
     for (size_t at = 0; at < MOST_AIMS && outgoings[at] != NULL; at++)
         if (wire == 0 || outgoings[at]->wire == wire)
             outgoings[at]->is_aimed = false;
-}
-
-/* All of it, sooner or later, or nothing. */
-static bool send_record(int wire, const uint8_t *record, size_t size)
-{
-    rest *left = malloc(sizeof *left + size);
-    if (left == NULL)
-        return false;
-    ssize_t sent = send(wire, record, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent <= 0 || (size_t)sent == size) {
-        free(left);
-        return sent > 0;
-    }
-    left->next = rests;
-    left->wire = wire;
-    left->size = size - (size_t)sent;
-    memcpy(left->bytes, record + sent, left->size);
-    rests = left;
-    lower_wire(wire);
-    return true;
 }
 
 /* Takes all the reader has if that is one sample, and more only if it is more. */
@@ -126,9 +86,13 @@ static enum shot send_lone(outgoing *aim)
         return SOON;
     uint8_t record[MOST_RECORD];
     aim->sent_ns = clock_ns(CLOCK_REALTIME);
-    size_t size = encode(record, &aim->to, &aim->stream, aim->first, only, aim->sent_ns);
-    aim->is_sent = send_record(aim->wire, record, size);
-    return aim->is_all && aim->is_sent && *rest_of(aim->wire) == NULL ? REST : SOON;
+    size_t size = encode(record, &aim->to, &aim->stream, aim->first, only,
+                         aim->is_timed ? aim->sent_ns : 0);
+    enum sent sent = send_record(aim->wire, record, size);
+    aim->is_sent = sent != NONE;
+    if (sent == PART)
+        lower_wire(aim->wire);
+    return aim->is_all && sent == ALL ? REST : SOON;
 }
 
 static enum shot shoot_at(int32_t reader, bool *is_taken)
@@ -249,19 +213,19 @@ static outgoing *aim_for(int32_t reader)
 }
 
 PyDoc_STRVAR(aim_out_doc,
-             "aim_out(reader, wire, writer, to, stream, first, until monotonic ns, is all) ->\n"
-             "whether its next sample will be sent at once, if it is that writer's and comes\n"
-             "until then; all: it goes nowhere else");
+             "aim_out(reader, wire, writer, to, stream, first, until monotonic ns, is all, is timed)\n"
+             "-> whether its next sample will be sent at once, if it is that writer's and comes\n"
+             "until then; all: it goes nowhere else; timed: it says when");
 
 static PyObject *aim_out(PyObject *self, PyObject *args)
 {
     (void)self;
-    int reader, wire, is_all;
+    int reader, wire, is_all, is_timed;
     unsigned long long writer, first;
     long long until_ns;
     Py_buffer to, stream;
-    if (!PyArg_ParseTuple(args, "iiKy*y*KLp", &reader, &wire, &writer, &to, &stream, &first,
-                          &until_ns, &is_all))
+    if (!PyArg_ParseTuple(args, "iiKy*y*KLpp", &reader, &wire, &writer, &to, &stream, &first,
+                          &until_ns, &is_all, &is_timed))
         return NULL;
     pthread_mutex_lock(&aims);
     outgoing *aim = aim_for(reader);
@@ -275,13 +239,14 @@ static PyObject *aim_out(PyObject *self, PyObject *args)
         aim->first = first;
         aim->until_ns = until_ns;
         aim->is_all = is_all;
+        aim->is_timed = is_timed;
     }
     pthread_mutex_unlock(&aims);
     bool is_listening = is_new && listen_to(reader);
     if (is_aimed) {
         pthread_mutex_lock(&aims);
         aim->is_listening |= is_listening;
-        is_aimed = aim->is_aimed = *rest_of(wire) == NULL;
+        is_aimed = aim->is_aimed = !has_rest(wire);
         pthread_mutex_unlock(&aims);
     }
     PyBuffer_Release(&to);
@@ -370,30 +335,7 @@ PyDoc_STRVAR(send_doc,
 static PyObject *send_now(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
     (void)self;
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "send(wire, record)");
-        return NULL;
-    }
-    long wire = PyLong_AsLong(args[0]);
-    Py_buffer record;
-    if (PyErr_Occurred() || PyObject_GetBuffer(args[1], &record, PyBUF_SIMPLE) < 0)
-        return NULL;
-    pthread_mutex_lock(&aims);
-    ssize_t sent = -1;
-    int problem = EAGAIN;
-    if (*rest_of((int)wire) == NULL) {
-        sent = send((int)wire, record.buf, (size_t)record.len, MSG_DONTWAIT | MSG_NOSIGNAL);
-        problem = errno;
-    }
-    if (sent < record.len)
-        lower_wire((int)wire);
-    pthread_mutex_unlock(&aims);
-    PyBuffer_Release(&record);
-    if (sent < 0) {
-        errno = problem;
-        return PyErr_SetFromErrno(PyExc_OSError);
-    }
-    return PyLong_FromSsize_t(sent);
+    return python_send(args, count, &aims, lower_wire);
 }
 
 PyDoc_STRVAR(rest_doc,
@@ -403,19 +345,7 @@ PyDoc_STRVAR(rest_doc,
 static PyObject *rest_now(PyObject *self, PyObject *wire)
 {
     (void)self;
-    long which = PyLong_AsLong(wire);
-    if (PyErr_Occurred())
-        return NULL;
-    pthread_mutex_lock(&aims);
-    rest **at = rest_of((int)which), *left = *at;
-    if (left != NULL)
-        *at = left->next;
-    pthread_mutex_unlock(&aims);
-    PyObject *bytes = left == NULL
-                          ? PyBytes_FromStringAndSize(NULL, 0)
-                          : PyBytes_FromStringAndSize((char *)left->bytes, (Py_ssize_t)left->size);
-    free(left);
-    return bytes;
+    return python_rest(wire, &aims);
 }
 
 PyMethodDef outward_methods[] = {

@@ -36,12 +36,13 @@ class OutgoingAim:
         until_s: float,
         *,
         is_all: bool,
+        is_timed: bool,
     ) -> None:
         """If it is this writer's and comes until then it is sent at once as number `first`.
-        `is_all`: and nowhere else."""
+        `is_all`: and nowhere else. `is_timed`: it says when."""
         if IS_COMPILED:
             self._is_set = bulk.aim_out(
-                self._reader, wire, writer, to, stream, first, int(until_s * 1e9), is_all
+                self._reader, wire, writer, to, stream, first, int(until_s * 1e9), is_all, is_timed
             )
 
     def lower(self) -> bool:
@@ -91,7 +92,7 @@ class IncomingAim:
 class WiresAhead(Ahead):
     """What the reader of wires and the wires ask."""
 
-    def wait(self, epoll: int, timeout_ms: int) -> list[int]:
+    def wait(self, epoll: int, timeout_ms: int) -> list[int] | None:
         return bulk.await_wires(epoll, timeout_ms)
 
     def watch(self, descriptor: int, is_at_boundary: bool) -> None:

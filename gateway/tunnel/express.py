@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Frame
 from gateway.tunnel.messages import Hello
 from gateway.tunnel.wire import Listener, Wire
-from gateway.tunnel.wire_reader import Ahead, WireReader
+from gateway.tunnel.wire_reader import WireReader
 
 log = get_logger("tunnel")
 
@@ -59,8 +59,8 @@ class ExpressLinks:
 
     `is_known(edge, incarnation)` says whether that life of an edge is in the tree. `on_state(edge)`
     is called when `link(edge)` came, went or is another one. What was queued on a connection that
-    ended is gone: resending is the business of the streams. Frames arrive on a thread of its own
-    that holds `turn` meanwhile; everything else happens on the loop.
+    ended is gone: resending is the business of the streams. Frames arrive in turns of the reader's
+    thread; everything else happens on the loop.
     """
 
     def __init__(
@@ -74,10 +74,13 @@ class ExpressLinks:
         on_state: Callable[[str], None],
         on_drained: Callable[[str], None],
         on_failure: Callable[[Exception], None],
-        turn: AbstractContextManager[object],
-        ahead: Ahead | None = None,
+        reader: WireReader,
         most_links: int = _MOST_LINKS,
+        last_backoff_s: float = _LAST_BACKOFF_S,
+        on_garbage: Callable[[FrameError], None] | None = None,
     ) -> None:
+        """`reader` is its owner's, who starts it before and ends it afterwards. `on_garbage`: told
+        of what is no frame, which is skipped; else it ends its link."""
         self.candidates: tuple[str, ...] = ()
         """Addresses to tell other edges, once started."""
         self.refused = 0
@@ -98,7 +101,9 @@ class ExpressLinks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers = 0
         self._listener: Listener | None = None
-        self.reader = WireReader(turn, ahead)
+        self._last_backoff_s = last_backoff_s
+        self._reader = reader
+        self._on_garbage = on_garbage
 
     def start(self) -> None:
         """Raises LinkError when the address cannot be listened on."""
@@ -106,7 +111,6 @@ class ExpressLinks:
             host, port = split_address(self._listen)
             self._listener = Listener(host, port, QUEUE_LIMIT_BYTES, self._on_accepted)
             self.candidates = tuple(self._advertise or own_addresses(host, self._listener.port))
-        self.reader.start()
         self._spawn("express heartbeat", self._tick())
 
     async def close(self) -> None:
@@ -121,7 +125,11 @@ class ExpressLinks:
             if peer.link is not None:
                 peer.link.end("this edge stops")
         self._peers.clear()
-        await self.reader.close()
+
+    @property
+    def port(self) -> int:
+        """The port bound, once started; 0: it does not listen."""
+        return 0 if self._listener is None else self._listener.port
 
     def link(self, edge: str) -> ExpressLink | None:
         """The link to this edge when it is up."""
@@ -208,7 +216,7 @@ class ExpressLinks:
             if peer.live_link() is None:
                 self._note(edge, peer, problem)
                 await _linked_within(peer, backoff_s * random.uniform(0.5, 1.0))
-                backoff_s = min(_LAST_BACKOFF_S, 2 * backoff_s)
+                backoff_s = min(self._last_backoff_s, 2 * backoff_s)
 
     def _note(self, edge: str, peer: _Peer, problem: str) -> None:
         if problem and problem != peer.problem:
@@ -309,11 +317,12 @@ class ExpressLinks:
         link = peer.link = ExpressLink(
             wire,
             greeting,
-            self.reader,
+            self._reader,
             is_dialled=is_dialled,
             on_frame=self._on_frame,
             on_drained=lambda link: self._on_drained(link.edge),
             on_end=self._on_end,
+            on_garbage=self._on_garbage,
         )
         peer.problem = ""
         if before is not None:

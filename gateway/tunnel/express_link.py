@@ -35,7 +35,9 @@ class ExpressLink:
         on_frame: Callable[[ExpressLink, Frame], None],
         on_drained: Callable[[ExpressLink], None],
         on_end: Callable[[ExpressLink, str, Exception | None], None],
+        on_garbage: Callable[[FrameError], None] | None = None,
     ) -> None:
+        """`on_garbage`: told of what is no frame, which is skipped; else it ends the link."""
         self.edge, self.incarnation = greeting.peer
         self.lan = greeting.lan
         self.version = greeting.version
@@ -59,6 +61,7 @@ class ExpressLink:
         self._loop = asyncio.get_running_loop()
         self._on_frame = on_frame
         self._on_end = on_end
+        self._on_garbage = on_garbage
         self._silent_ticks = 0
         self._ping_nonce = 0
         self._ping_sent_s = 0.0
@@ -78,6 +81,15 @@ class ExpressLink:
     def is_congested(self) -> bool:
         """Producers stop until `on_drained`."""
         return self._wire.is_congested
+
+    @property
+    def descriptor(self) -> int:
+        return self._wire.fileno()
+
+    @property
+    def is_read_ahead(self) -> bool:
+        """Whether frames that come may be read ahead of turns."""
+        return self._reader.ahead is not None
 
     @property
     def open_descriptor(self) -> int | None:
@@ -147,7 +159,9 @@ class ExpressLink:
             received = self._wire.receive() if chunk is None else self._wire.take_in(chunk)
             self._silent_ticks = 0
             for raw in received:
-                frame = decode(raw)
+                frame = self._decode(raw)
+                if frame is None:
+                    continue
                 if frame.envelope.to:
                     self._on_frame(self, frame)
                 else:
@@ -162,6 +176,17 @@ class ExpressLink:
             self.end("a fault in this edge", error)
         if self.is_up:
             self._watch()
+
+    def _decode(self, raw: bytes) -> Frame | None:
+        """None: it is skipped. A router passes on what others have sent."""
+        try:
+            return decode(raw)
+        except FrameError as error:
+            if self._on_garbage is None:
+                raise
+            self.garbage += 1
+            self._on_garbage(error)
+            return None
 
     def _on_neighbour(self, frame: Frame) -> None:
         try:

@@ -21,8 +21,9 @@ _MOST_BUSY_S = 0.002
 class Ahead(Protocol):
     """Reads wires and writes on them at any time, ahead of what happens in the next turn."""
 
-    def wait(self, epoll: int, timeout_ms: int) -> list[int]:
-        """Descriptors that are readable, but for one that was read. -1: as long as it takes."""
+    def wait(self, epoll: int, timeout_ms: int) -> list[int] | None:
+        """Descriptors that are readable, but for one that was read; None: neither is there any,
+        nor is there anything to account for before more is read. -1: as long as it takes."""
         ...
 
     def watch(self, descriptor: int, is_at_boundary: bool) -> None:
@@ -99,16 +100,16 @@ class WireReader:
         if on_readable is not None:
             on_readable(chunk)
 
-    def _wait(self, timeout_ms: int) -> list[int]:
+    def _wait(self, timeout_ms: int) -> list[int] | None:
         if self.ahead is not None:
             return self.ahead.wait(self._epoll.fileno(), timeout_ms)
-        return [descriptor for descriptor, _ in self._epoll.poll(timeout_ms / 1e3)]
+        return [descriptor for descriptor, _ in self._epoll.poll(timeout_ms / 1e3)] or None
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._is_stopping:
-            self._read(self._wait(_FOR_EVER_MS))
+            self._read(self._wait(_FOR_EVER_MS) or [])
             until_s = time.monotonic() + _MOST_BUSY_S
-            while (ready := self._wait(0)) and not self._is_stopping:
+            while (ready := self._wait(0)) is not None and not self._is_stopping:
                 if time.monotonic() > until_s:
                     self._let_loop_pass(loop)
                     until_s = time.monotonic() + _MOST_BUSY_S

@@ -65,7 +65,7 @@ class Wires:
         self.near.close()
         self.far.close()
 
-    def wait(self, timeout_ms: int = 10_000) -> list[int]:
+    def wait(self, timeout_ms: int = 10_000) -> list[int] | None:
         return self.ahead.wait(self.epoll.fileno(), timeout_ms)
 
     def is_silent(self) -> bool:
@@ -138,11 +138,13 @@ class Out:
         writer: int = 0,
         good_s: float = LONG_S,
         is_all: bool = True,
+        is_timed: bool = True,
     ) -> None:
         until_s = time.monotonic() + good_s
         head = (lone_batch_head(to), stream_id(KEY))
         wire = wires.near.fileno()
-        self.aim.set(wire, writer or self.writer, *head, first, until_s, is_all=is_all)
+        who = writer or self.writer
+        self.aim.set(wire, who, *head, first, until_s, is_all=is_all, is_timed=is_timed)
 
 
 _NOTHING: dict[type, tuple[object, ...]] = {Plain: (0, []), Keyed: (0, 1, [])}
@@ -221,6 +223,19 @@ def test_what_came_before_the_aim_was_taken_is_sent_by_who_waits(
     assert out.aim.lower()
     assert out.aim.sent_ns() is not None
     assert len(take(out.reader)) == 1
+
+
+def test_what_nobody_times_does_not_say_when(outwards: Callable[[type], Out], wires: Wires) -> None:
+    out = outwards(Plain)
+    out.set(wires, is_timed=False)
+    out.pair.writer.write(Plain(1, []))
+    record = wires.record()
+    batch = decode_batch(record[4:])
+    assert (batch.count, batch.sent_ns) == (1, 0)
+    assert out.aim.lower()
+    assert out.aim.sent_ns() is not None
+    packed = pack(batch.timestamps, batch.samples())
+    assert record[4:] == encode_batch(KEY, ("e-b",), 2, packed)
 
 
 def test_who_waits_is_told_of_what_cannot_wait(

@@ -20,7 +20,7 @@ from gateway.tunnel.express import ExpressLinks
 from gateway.tunnel.express_greeting import Candidate
 from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Frame
-from gateway.tunnel.wire_reader import Ahead
+from gateway.tunnel.wire_reader import Ahead, WireReader
 from tests.tunnel.parts import FABRIC, connections, hello, until
 
 LOOPBACK = "127.0.0.1:0"
@@ -84,6 +84,7 @@ class Edge:
             assert turn.locked()
             take(frame.raw)
 
+        self.reader = WireReader(turn, ahead)
         self.links = ExpressLinks(
             hello(edge, incarnation, fabric),
             listen=listen,
@@ -93,17 +94,18 @@ class Edge:
             on_state=self.states.append,
             on_drained=self.drained.append,
             on_failure=self.failures.append,
-            turn=turn,
-            ahead=ahead,
+            reader=self.reader,
             most_links=most_links,
         )
 
     async def __aenter__(self) -> Self:
+        self.reader.start()
         self.links.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.links.close()
+        await self.reader.close()
 
     @property
     def address(self) -> str:
@@ -156,7 +158,7 @@ class ReadsAhead:
         self._rests: dict[int, bytes] = {}
         self._draw = random.Random(3)
 
-    def wait(self, epoll: int, timeout_ms: int) -> list[int]:
+    def wait(self, epoll: int, timeout_ms: int) -> list[int] | None:
         with select.epoll.fromfd(os.dup(epoll)) as poll:
             found = [each for each, _ in poll.poll(timeout_ms / 1e3)]
         for descriptor in found:
@@ -167,7 +169,7 @@ class ReadsAhead:
                     self.reads += 1
                     self.on_read(descriptor, chunk)
                     found = []
-        return found
+        return found or None
 
     def watch(self, descriptor: int, is_at_boundary: bool) -> None:
         (self._watched.add if is_at_boundary else self._watched.discard)(descriptor)

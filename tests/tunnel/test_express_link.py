@@ -70,7 +70,7 @@ def test_frames_that_were_read_ahead_are_as_whole() -> None:
         frames = [frame_to("b", draw.choice((10, 1_000, 60_000, 140_000))) for _ in range(300)]
         ahead = ReadsAhead(turn)
         async with Edge("a", turn) as a, Edge("b", turn, ahead=ahead) as b:
-            ahead.on_read = b.links.reader.on_read
+            ahead.on_read = b.reader.on_read
             a.want(b)
             await a.linked(b)
             for frame in frames:
@@ -121,7 +121,7 @@ def test_frames_that_have_partly_gone_ahead_go_on(size: int, next_size: int | No
     async def test(turn: threading.Lock) -> None:
         ahead = ReadsAhead(turn)
         async with Edge("a", turn, ahead=ahead) as a, Edge("b", turn) as b:
-            ahead.on_read = a.links.reader.on_read
+            ahead.on_read = a.reader.on_read
             a.want(b)
             await a.linked(b)
             link = a.link(b)
