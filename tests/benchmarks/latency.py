@@ -7,6 +7,7 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
+from tests.benchmarks import hops
 from tests.benchmarks.measure import (
     Meter,
     Result,
@@ -57,17 +58,20 @@ GATEWAYS = (
     Arm("express", "a", "b", (f"--deadline-ms={DEADLINE_MS}",), 3.0, 2.0),
 )
 ARMS = (PLAIN, *GATEWAYS)
+SOCKETS = "sockets"
+"""The hops of the express path with nothing but sockets in between."""
 
 
 def run(options: Options) -> int:
     lans = ["a", "b"]
-    runs: dict[str, list[Result]] = {arm.name: [] for arm in ARMS}
+    runs: dict[str, list[Result]] = {name: [] for name in (*(arm.name for arm in ARMS), SOCKETS)}
     began = environment()
     wan = Wan(direct=[("a", "b")], is_emulated=False)
     with Lab(*lans, "plain", wan=wan) as lab, Fabric(lab, lans) as fabric:
         for repetition in range(options.repetitions):
             for arm in ARMS:
                 runs[arm.name].append(measure(fabric, options, repetition, arm))
+            runs[SOCKETS].append(measure_sockets(fabric, options, repetition))
     result = conclude(options, runs) | {"environment": began}
     show(result)
     write_json(options.json, result)
@@ -101,6 +105,13 @@ def measure(fabric: Fabric, options: Options, repetition: int, arm: Arm) -> Resu
     return found
 
 
+def measure_sockets(fabric: Fabric, options: Options, repetition: int) -> Result:
+    warm_up_s = QUICK_WARM_UP_S if options.is_quick else WARM_UP_S
+    found = hops.measure(fabric, TOPICS * RATE_HZ, options.seconds, warm_up_s, repetition)
+    print(f"{SOCKETS}: " + ", ".join(f"{key} {found[key]:.0f}" for key in _KEYS), flush=True)
+    return found
+
+
 def conclude(options: Options, runs: dict[str, list[Result]]) -> Result:
     arms = {name: medians(rows, (*_KEYS, _COUNT)) for name, rows in runs.items()}
     return {
@@ -122,8 +133,12 @@ def conclude(options: Options, runs: dict[str, list[Result]]) -> Result:
             }
             for arm in GATEWAYS
         },
+        "least": {
+            "p50_over_plain": arms[SOCKETS]["p50_us"] / arms[PLAIN.name]["p50_us"],
+            "p99_over_own_p50": arms[SOCKETS]["p99_us"] / arms[SOCKETS]["p50_us"],
+        },
         "processes": {
-            name: median_usage([row["processes"] for row in rows]) for name, rows in runs.items()
+            arm.name: median_usage([row["processes"] for row in runs[arm.name]]) for arm in ARMS
         },
         "runs": runs,
     }
@@ -145,6 +160,11 @@ def show(result: Result) -> None:
                     ("p99_over_own_p50", "p99 / own p50"),
                 )
             ],
+        )
+        least = result["least"]
+        print(
+            f"the hops of the express path with bare sockets in C: {least['p50_over_plain']:.1f} "
+            f"times plain DDS, p99 {least['p99_over_own_p50']:.1f} times its own p50"
         )
     for name, usage in result["processes"].items():
         print_usage(name, usage)

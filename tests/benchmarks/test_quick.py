@@ -26,6 +26,7 @@ def test_latency(tmp_path: Path) -> None:
         "plain": 200,
         "routed": 200,
         "express": 200,
+        "sockets": 200,
     }
     brokers = {"e-a", "e-b", "r1", "zookeeper"}
     applications = {"publisher", "subscriber"}

@@ -1,15 +1,13 @@
-"""Compiles the Fast DDS application against Debian's library, once for each text of its source."""
+"""Compiles the Fast DDS application against Debian's library."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
+from tests.apps.compiling import compiled
+
 SOURCE = Path(__file__).with_name("hello.cpp")
-CACHE = Path(__file__).resolve().parents[3] / "build" / "lab"
 _COMPILE = ("g++", "-std=c++17", "-O1", "-Wall")
 _LIBRARIES = ("-lfastrtps", "-lfastcdr", "-pthread")
 _HEADER = Path("/usr/include/fastdds/dds/domain/DomainParticipant.hpp")
@@ -26,14 +24,4 @@ def build() -> Path:
             "the Fast DDS application needs a compiler and the library: "
             "apt-get install g++ libfastrtps-dev"
         )
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    program = CACHE / f"hello-{digest}"
-    if not program.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        unfinished = program.with_suffix(f".{os.getpid()}")
-        subprocess.run(
-            [*_COMPILE, "-o", str(unfinished), str(SOURCE), *_LIBRARIES],
-            check=True,
-        )
-        unfinished.rename(program)
-    return program
+    return compiled(SOURCE, _COMPILE, _LIBRARIES)
