@@ -155,6 +155,7 @@ class Edge:
             on_change=self._on_links_changed,
             on_drained=self._on_drained,
             on_failure=lifetime.fail,
+            on_garbage=self._on_garbage,
             metrics=self._metrics,
         )
         self._writer = _trace_writer(config, me, self._metrics)
@@ -284,14 +285,17 @@ class Edge:
             else:
                 self._dispatch(message, via, link)
         except FrameError as error:
-            self._garbage += 1
-            self._metrics.bad_frames.labels(reason="malformed").inc()
-            if self._garbage == 1:
-                _log.warning(
-                    "a frame cannot be understood, it is skipped and later ones "
-                    "counted only; do all brokers run the same version?",
-                    reason=str(error),
-                )
+            self._on_garbage(error)
+
+    def _on_garbage(self, error: FrameError) -> None:
+        self._garbage += 1
+        self._metrics.bad_frames.labels(reason="malformed").inc()
+        if self._garbage == 1:
+            _log.warning(
+                "a frame cannot be understood, it is skipped and later ones "
+                "counted only; do all brokers run the same version?",
+                reason=str(error),
+            )
 
     def _dispatch(self, message: Message, via: str, link: Link) -> None:
         match message:

@@ -14,7 +14,6 @@ from edge_broker.pairs import OpenPath, Pairs, Path
 from gateway.config import Express
 from gateway.model import INFINITE_NS, Profile
 from gateway.plan.path_choice import Mode, PathChooser
-from gateway.tunnel.express_link import ExpressLink
 
 _PLAN_GOOD_S = 0.2
 """How long what was decided after a batch holds for the next one; longer while all is calm."""
@@ -220,16 +219,10 @@ class DeadlineRouting:
                     self._hedging.append(_Hedging(edge, taken[0].path, each, hedge.after_s))
         return taken
 
-    def direct(self) -> Group | None:
-        """Of the way the next batch is likely to go, the part over a direct link."""
-        for group in self._plan:
-            if isinstance(group.link, ExpressLink):
-                return group
-        return None
-
     @property
-    def is_direct_only(self) -> bool:
-        return len(self._plan) == 1
+    def last_plan(self) -> list[Group]:
+        """The way the next batch is likely to go."""
+        return self._plan
 
     def forget(self, edge: str) -> None:
         self._choosers.pop(edge, None)

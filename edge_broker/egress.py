@@ -116,7 +116,7 @@ class Egress:
                 self._pump()
         if inbound.incoming.has_gap or not inbound.pending:
             self._answers.acknowledge_soon(batch.stream)
-        if batch.count == 1 and batch.sent_ns and mirror.shortcut is not None:
+        if batch.count == 1 and mirror.shortcut is not None and link.is_read_ahead:
             inbound.take_aim(mirror.shortcut)
         elif inbound.is_aimed:
             inbound.lower_aim()

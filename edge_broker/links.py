@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from edge_broker.dds import shortcuts
+from gateway.errors import FrameError
 from gateway.model import Assignment, FabricView
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
@@ -23,6 +24,7 @@ from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Frame
 from gateway.tunnel.messages import Hello
 from gateway.tunnel.router_link import RouterLink
+from gateway.tunnel.wire_reader import WireReader
 
 _log = get_logger("edge.links")
 
@@ -35,6 +37,9 @@ STANDBY = "standby"
 _LINGER_S = 5.0
 """How long the link to a router stays when nobody wants it any longer: some times what is repeated
 until it is answered."""
+
+_LAST_BACKOFF_S = 30.0
+"""Between two attempts to reach a router beside gRPC: a firewall may be there for good."""
 
 Link = RouterLink | ExpressLink
 
@@ -63,6 +68,7 @@ class Links:
         on_change: Callable[[], None],
         on_drained: Callable[[], None],
         on_failure: Callable[[Exception], None],
+        on_garbage: Callable[[FrameError], None],
         metrics: BrokerMetrics,
     ) -> None:
         self.generation = 0
@@ -79,6 +85,8 @@ class Links:
         self._view = FabricView()
         self._closing: set[asyncio.Task[None]] = set()
         self._shown_express: set[str] = set()
+        self.reader = WireReader(running_loop().turn, shortcuts.wires_ahead())
+        """Of express links."""
         self._express = ExpressLinks(
             hello,
             listen=express_listen,
@@ -88,16 +96,29 @@ class Links:
             on_state=lambda _: self._note_change(),
             on_drained=lambda _: self._on_drained(),
             on_failure=on_failure,
-            turn=running_loop().turn,
-            ahead=shortcuts.wires_ahead(),
+            reader=self.reader,
             most_links=most_express,
         )
-        self.reader = self._express.reader
-        """Of direct links."""
+        self._beside = ExpressLinks(
+            hello,
+            listen=None,
+            advertise=None,
+            is_known=lambda *_: False,
+            on_frame=self._on_router_frame,
+            on_state=lambda _: self._on_beside(),
+            on_drained=lambda _: self._on_drained(),
+            on_failure=on_failure,
+            reader=self.reader,
+            last_backoff_s=_LAST_BACKOFF_S,
+            on_garbage=on_garbage,
+        )
+        """Express links to routers, beside gRPC."""
 
     def start(self) -> None:
         """Lets other edges come. Raises LinkError when the address cannot be listened on."""
+        self.reader.start()
         self._express.start()
+        self._beside.start()
 
     @property
     def express_addresses(self) -> tuple[str, ...]:
@@ -133,6 +154,22 @@ class Links:
         if _assignments(before) != _assignments(view):
             self._paths_changed()
         self._express.converge(express)
+
+    def _attach(self) -> None:
+        """Express links to routers as they are wanted and as they are."""
+        self._beside.converge(dict(link.express for link in self._links.values() if link.express))
+        for link in self._links.values():
+            link.attach(None if link.express is None else self._beside.link(link.express[0]))
+
+    def _on_beside(self) -> None:
+        self._attach()
+        self._note_change()
+
+    def _on_router_frame(self, express: ExpressLink, frame: Frame) -> None:
+        for router, link in self._links.items():
+            if link.express is not None and link.express[0] == express.edge:
+                self._on_frame(router, link, frame)
+                return
 
     def _is_in_tree(self, edge: str, incarnation: int) -> bool:
         info = self._view.edges.get(edge)
@@ -214,6 +251,7 @@ class Links:
                 "router": router,
                 "address": link.address,
                 "up": link.is_up,
+                "express": link.has_express,
                 "rtt_ms": None if link.rtt_s is None else round(link.rtt_s * 1e3, 3),
                 "queued_bytes": link.queued_bytes,
                 "problem": link.last_error,
@@ -230,6 +268,7 @@ class Links:
         self._observe_express()
         for router, link in self._links.items():
             self._metrics.link_up.labels(peer=router).set(link.is_up)
+            self._metrics.link_express.labels(peer=router).set(link.is_up and link.has_express)
             self._metrics.queue_bytes.labels(peer=router).set(link.queued_bytes)
             if link.rtt_s is not None:
                 self._metrics.link_rtt.labels(peer=router).set(link.rtt_s)
@@ -266,6 +305,8 @@ class Links:
         if self._closing:
             await asyncio.wait(self._closing)
         await self._express.close()
+        await self._beside.close()
+        await self.reader.close()
 
     def _close(self, router: str) -> None:
         link = self._links.pop(router)
@@ -276,9 +317,11 @@ class Links:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         self._was_up.discard(router)
+        self._attach()
         metrics = self._metrics
         for family in (
             metrics.link_up,
+            metrics.link_express,
             metrics.queue_bytes,
             metrics.link_rtt,
             metrics.link_clock_offset,
@@ -297,6 +340,7 @@ class Links:
         elif not link.is_up and router in self._was_up:
             self._was_up.discard(router)
             self._metrics.link_losses.labels(peer=router).inc()
+        self._attach()
         self._note_change()
 
     def _note_change(self) -> None:

@@ -352,11 +352,7 @@ class Outflow:
             frame = encode_batch(self.key, edges, stream.next_number, packed, sent_ns)
             if trace is not None:
                 frame = trace.mark(frame, group, plan, self._taken_ns)
-            if isinstance(link, ExpressLink) and group == aimed_at:
-                is_sent = link.send_rest()
-            else:
-                is_sent = link.send(frame)
-            if not is_sent:
+            if not (link.send_rest() if group == aimed_at else link.send(frame)):
                 unsent += edges
         if not frame:  # nobody can be reached now: it is kept for when somebody can
             frame = encode_batch(self.key, (), stream.next_number, packed)
@@ -379,22 +375,22 @@ class Outflow:
         """The next sample may take the shortcut, if it comes as lone as this one did."""
         source, stream = self.source, self.stream
         if (
-            self.deadline is None
-            or not isinstance(source, ReaderSource)
+            not isinstance(source, ReaderSource)
             or source.lone_writer is None
             or self.is_ending
             or not stream.has_room
             or (self._trace is not None and self._trace.is_chosen(stream.next_number))
         ):
             return
-        direct = self.deadline.direct()
-        if direct is None or not isinstance(direct.link, ExpressLink):
+        plan = self.plan() if self.deadline is None else self.deadline.last_plan
+        for group in sorted(plan, key=_is_routed):
+            if (descriptor := group.link.open_descriptor) is not None:
+                break
+        else:
             return
-        if (descriptor := direct.link.open_descriptor) is None:
-            return
-        if self._aimed_at is None or direct.edges != self._aimed_at.edges:
-            self._head = lone_batch_head(direct.edges)
-        self._aimed_at = direct
+        if self._aimed_at is None or group.edges != self._aimed_at.edges:
+            self._head = lone_batch_head(group.edges)
+        self._aimed_at = group
         until_s = now_s + _AIM_GOOD_S
         source.aim.set(
             descriptor,
@@ -403,7 +399,8 @@ class Outflow:
             self._stream_id,
             stream.next_number,
             until_s,
-            is_all=self.deadline.is_direct_only,
+            is_all=len(plan) == 1,
+            is_timed=self.deadline is not None,
         )
 
     def renew_aim(self, now_s: float) -> None:
@@ -474,3 +471,7 @@ class Outflow:
             last = self.stream.next_number - 1
             for edge in self._unfinished:
                 self._say(edge, messages.close((edge,), self.key, last))
+
+
+def _is_routed(group: Group) -> bool:
+    return not isinstance(group.link, ExpressLink)

@@ -40,8 +40,14 @@ def _is_address(text: str) -> str:
     return text
 
 
+def _is_address_or_none(text: str) -> str:
+    return text if text == NONE else _is_address(text)
+
+
 Address = Annotated[str, AfterValidator(_is_address)]
 """host:port; `split_address` takes it apart."""
+NONE = "none"
+AddressOrNone = Annotated[str, AfterValidator(_is_address_or_none)]
 Addresses = Annotated[tuple[Address, ...], BeforeValidator(from_commas), Field(min_length=1)]
 
 
@@ -147,6 +153,13 @@ class Router(Group):
         default=None,
         description="Address edges are told to dial. Default: `listen`, which therefore must then "
         "name one host.",
+    )
+    express_listen: AddressOrNone | None = Field(
+        default=None,
+        description="Address for express links of edges, which carry samples several times as fast "
+        "as gRPC; edges look for them at the host of `advertise`. Default: the host of `listen` "
+        "and a free port; name one where a firewall has to let it through. Edges that cannot reach "
+        "it use gRPC alone. `none`: not served.",
     )
     zone: str = Field(
         default="",

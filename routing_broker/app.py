@@ -14,7 +14,8 @@ from importlib.metadata import version
 from typing import Any
 
 from gateway.command import add_setting, require_settings
-from gateway.config import Config, split_address
+from gateway.config import NONE, Config, split_address
+from gateway.config import Router as RouterSettings
 from gateway.coordination.election import Election
 from gateway.coordination.nodes import SessionState
 from gateway.coordination.records import encode_router
@@ -30,6 +31,7 @@ from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.assignment import Rebalancing
 from gateway.plan.strategies import choose_strategy
 from gateway.process_tuning import tune_process
+from gateway.shared_loop import SharedLoop
 from routing_broker.adviser import Adviser
 from routing_broker.leader import Leader, Patience
 from routing_broker.relay import Relay
@@ -52,6 +54,7 @@ class RouterCommand:
         add_setting(parser, "--zookeeper", "zookeeper.hosts", "H:P[,H:P]")
         add_setting(parser, "--listen", "router.listen", "H:P")
         add_setting(parser, "--advertise", "router.advertise", "H:P")
+        add_setting(parser, "--express-listen", "router.express_listen", "H:P|none")
         add_setting(parser, "--zone", "router.zone", "NAME")
         add_setting(parser, "--strategy", "router.strategy", "NAME")
         add_setting(parser, "--metrics-port", "router.metrics_port", "PORT")
@@ -59,10 +62,18 @@ class RouterCommand:
     def run(self, config: Config, args: argparse.Namespace) -> int:
         require_settings(config, "router.id")
         advertised_address(config, 0)
-        return asyncio.run(_serve(config))
+        with asyncio.Runner(loop_factory=SharedLoop) as runner:
+            return runner.run(_serve(config))
 
 
 command = RouterCommand()
+
+
+def _express_listen(settings: RouterSettings) -> str | None:
+    """Where edges may come beside gRPC; None: nowhere."""
+    if settings.express_listen is None:
+        return _address(split_address(settings.listen)[0], 0)
+    return None if settings.express_listen == NONE else settings.express_listen
 
 
 def advertised_address(config: Config, port: int) -> str:
@@ -117,6 +128,9 @@ class Router:
             fabric=config.fabric,
             version=self._version,
             metrics=self._metrics,
+            express_listen=_express_listen(settings),
+            express_host=advertised_address(config, 1).rpartition(":")[0],
+            on_failure=lifetime.fail,
         )
         self._info = RouterInfo(
             router=settings.id,

@@ -202,6 +202,11 @@ class BrokerMetrics:
         self._section, self._on = "Links", ("edge",)
         self.link_up = self._gauge("ddswan_link_up", "1 while the link is up.", "peer")
         self.link_losses = self._counter("ddswan_link_losses", "Links lost.", "peer")
+        self.link_express = self._gauge(
+            "ddswan_link_express",
+            "1 while frames to this router go over an express link, 0: over gRPC.",
+            "peer",
+        )
         self.link_rtt = self._gauge(
             "ddswan_link_rtt_seconds", "Last round trip of a ping over the link.", "peer"
         )

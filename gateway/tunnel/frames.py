@@ -268,6 +268,14 @@ def stream_id(stream: StreamKey) -> bytes:
     return message.SerializeToString()
 
 
+def read_stream_id(octets: bytes) -> StreamKey:
+    """Of octets that came in a frame: they may say nonsense, which is a stream nobody has."""
+    try:
+        return read_stream(StreamId.FromString(octets))
+    except DecodeError:
+        return StreamKey("", 0, 0)
+
+
 def decode_batch(frame: bytes) -> Batch:
     """Raises FrameError when it is not a batch or its columns contradict each other."""
     envelope, payload, _ = decode(frame)

@@ -33,6 +33,8 @@ class Hello(NamedTuple):
 class Welcome(NamedTuple):
     router: str
     version: str
+    express: Peer | None = None
+    express_addresses: tuple[str, ...] = ()
 
 
 class Peers(NamedTuple):
@@ -147,10 +149,16 @@ def hello(peer: Peer, fabric: str, lan: str, version: str, to: Sequence[str] = (
     return encode(envelope)
 
 
-def welcome(router: str, version: str) -> bytes:
+def welcome(
+    router: str, version: str, express: Peer | None = None, addresses: Sequence[str] = ()
+) -> bytes:
+    """`express` and `addresses`: as what and where the router takes express links."""
     envelope = Envelope()
     envelope.welcome.router = router
     envelope.welcome.version = version
+    if express is not None:
+        _write_peer(envelope.welcome.express, express)
+        envelope.welcome.express_addresses.extend(addresses)
     return encode(envelope)
 
 
@@ -324,6 +332,12 @@ def _read_hello(envelope: Envelope) -> Message:
     return Hello(_read_peer(message.peer), message.fabric, message.lan, message.version)
 
 
+def _read_welcome(envelope: Envelope) -> Welcome:
+    message = envelope.welcome
+    express = _read_peer(message.express) if message.HasField("express") else None
+    return Welcome(message.router, message.version, express, tuple(message.express_addresses))
+
+
 def _read_subscribe(envelope: Envelope) -> Message:
     message = envelope.subscribe
     return Subscribe(
@@ -397,7 +411,7 @@ def _read_refused(envelope: Envelope) -> Message:
 
 _READERS: dict[str, Callable[[Envelope], Message]] = {
     "hello": _read_hello,
-    "welcome": lambda e: Welcome(e.welcome.router, e.welcome.version),
+    "welcome": _read_welcome,
     "peers": lambda e: Peers(tuple(map(_read_peer, e.peers.peers))),
     "ping": lambda e: Ping(e.ping.nonce, e.ping.sent_ns, e.ping.wanted),
     "pong": lambda e: Pong(e.pong.nonce, e.pong.sent_ns, e.pong.seen_ns),

@@ -20,8 +20,11 @@ from gateway.tunnel.conversation import (
     Conversation,
     first_end,
 )
+from gateway.tunnel.express_greeting import Candidate
+from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Frame, decode, unbundle
 from gateway.tunnel.grpc_link import dial
+from gateway.tunnel.lane import Lane
 from gateway.tunnel.messages import Hello, Peers, Pong, Refused, Welcome
 from gateway.tunnel.pump import Pump
 
@@ -57,7 +60,9 @@ class RouterLink:
         self.clock: tuple[int, int, int] | None = None
         """Last ping as wall clocks in ns: sent here, seen there, answer received here."""
         self.last_error = ""
-        self.connects = 0
+        self.express: tuple[str, Candidate] | None = None
+        """As what and where the router takes an express link, as it said last."""
+        self._connects = 0
         self.garbage = 0
         self.dropped = 0
         """Frames that found the link down or its queue full."""
@@ -68,6 +73,7 @@ class RouterLink:
             limit_bytes=QUEUE_LIMIT_BYTES,
             on_drained=None if on_drained is None else lambda: on_drained(self),
         )
+        self._lane = Lane(self._pump)
         self._ping_nonce = 0
         self._ping_sent_s = 0.0
         self._silent_ticks = 0
@@ -78,13 +84,33 @@ class RouterLink:
         return f"<RouterLink {self.address} {state}>"
 
     @property
+    def connects(self) -> int:
+        """Grows whenever what was on its way may be lost."""
+        return self._connects + self._lane.losses
+
+    @property
     def queued_bytes(self) -> int:
-        return self._pump.queued_bytes
+        return self._lane.queued_bytes
 
     @property
     def is_congested(self) -> bool:
         """Producers stop until `on_drained`."""
-        return self._pump.is_congested
+        return self._lane.is_congested
+
+    @property
+    def has_express(self) -> bool:
+        """Whether frames go over an express link while this one is up."""
+        return self._lane.has_express
+
+    @property
+    def is_read_ahead(self) -> bool:
+        """Whether frames that come may be read ahead of turns."""
+        return self._lane.has_express
+
+    @property
+    def open_descriptor(self) -> int | None:
+        """What frames may be written on ahead of turns, now; None: they may not."""
+        return self._lane.open_descriptor if self.is_up else None
 
     @property
     def task(self) -> asyncio.Task[None] | None:
@@ -104,22 +130,35 @@ class RouterLink:
 
     def send(self, frame: bytes) -> bool:
         """Queue a frame; False when it was dropped because the link is down or its queue full."""
-        if self.is_up and self._pump.put(frame):
+        if self.is_up and self._lane.send(frame):
             return True
         self.dropped += 1
         return False
 
     def send_together(self, frames: Sequence[bytes]) -> bool:
-        """As `send`: what is sent in one turn travels together anyway. False when some did not."""
-        sent = [self.send(frame) for frame in frames]
-        return all(sent)
+        """Small frames, at the price of one; False when some did not go."""
+        if self.is_up and self._lane.send_together(frames):
+            return True
+        self.dropped += len(frames)
+        return False
+
+    def send_rest(self) -> bool:
+        """A frame has gone ahead, perhaps only in part; False when the link is over."""
+        if self.is_up and self._lane.send_rest():
+            return True
+        self.dropped += 1
+        return False
+
+    def attach(self, express: ExpressLink | None) -> None:
+        """Frames go over this express link to the router from now on; None: there is none."""
+        self._lane.attach(express)
 
     async def _run(self) -> None:
         backoff_s = _FIRST_BACKOFF_S
         while True:
-            connects = self.connects
+            connects = self._connects
             error = await self._hold_one_call()
-            if self.connects != connects:
+            if self._connects != connects:
                 backoff_s = _FIRST_BACKOFF_S
             if error != self.last_error:
                 self.last_error = error
@@ -164,11 +203,15 @@ class RouterLink:
         if not isinstance(message, Welcome):
             return f"expected a welcome, got {type(message).__name__}"
         self.router = message.router
+        self.express = None
+        if message.express is not None:
+            name, incarnation = message.express
+            self.express = name, Candidate(incarnation, message.express_addresses)
         return ""
 
     def _set_up(self) -> None:
         self.is_up = True
-        self.connects += 1
+        self._connects += 1
         self.last_error = ""
         self._silent_ticks = 0
         self._on_state(self)

@@ -79,12 +79,16 @@ class Hello(_message.Message):
     def __init__(self, peer: _Optional[_Union[Peer, _Mapping]] = ..., fabric: _Optional[str] = ..., lan: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("router", "version")
+    __slots__ = ("router", "version", "express", "express_addresses")
     ROUTER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    EXPRESS_FIELD_NUMBER: _ClassVar[int]
+    EXPRESS_ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     router: str
     version: str
-    def __init__(self, router: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    express: Peer
+    express_addresses: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, router: _Optional[str] = ..., version: _Optional[str] = ..., express: _Optional[_Union[Peer, _Mapping]] = ..., express_addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Peers(_message.Message):
     __slots__ = ("peers",)

@@ -20,6 +20,7 @@ from gateway.tunnel.conversation import (
     first_end,
 )
 from gateway.tunnel.grpc_link import GrpcServer
+from gateway.tunnel.lane import Lane
 from gateway.tunnel.messages import Hello
 from gateway.tunnel.pump import Pump
 
@@ -45,6 +46,7 @@ class Neighbour:
         self.replaced = replaced
         """Incarnations that had this edge id before and may not have it back."""
         self.pump = Pump(limit_bytes=QUEUE_LIMIT_BYTES)
+        self.lane = Lane(self.pump)
         self.silent_ticks = 0
         self.farewell: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -53,14 +55,19 @@ class Neighbour:
 
     @property
     def queued_bytes(self) -> int:
-        return self.pump.queued_bytes
+        return self.lane.queued_bytes
 
     def send(self, frame: bytes) -> bool:
-        """Queue a frame; False when it was dropped because the queue is full."""
-        if self.pump.put(frame):
+        """A frame of another edge; False when it was dropped because the queue is full."""
+        if self.lane.send(frame):
             return True
         self.dropped += 1
         return False
+
+    def tell(self, frame: bytes) -> None:
+        """A frame for the neighbour itself, which belongs to the gRPC link."""
+        if not self.pump.put(frame):
+            self.dropped += 1
 
     def close(self, reason: str) -> None:
         if not self.farewell.done():
@@ -83,12 +90,13 @@ class TunnelServer:
         on_change: Callable[[], None],
     ) -> None:
         self.neighbours: dict[str, Neighbour] = {}
+        self.welcome = messages.welcome(router, version)
+        """What edges are told when they come."""
         self.port = 0
         """The port bound, once started."""
         self._listen = listen
         self._router = router
         self._fabric = fabric
-        self._version = version
         self._on_message = on_message
         self._on_change = on_change
         self._server = GrpcServer(self._converse)
@@ -143,7 +151,7 @@ class TunnelServer:
 
     async def _hold(self, neighbour: Neighbour, conversation: Conversation) -> None:
         try:
-            await conversation.write(messages.welcome(self._router, self._version))
+            await conversation.write(self.welcome)
             self._on_change()
             reason = await first_end(
                 f"neighbour {neighbour.edge}",

@@ -8,6 +8,8 @@ import json
 from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
+
 from tests.e2e.traffic import assert_same_samples, finish, indices, publish, subscribe
 from tests.lab.fabric import Fabric, edge_of
 from tests.lab.namespaces import Lab
@@ -15,6 +17,11 @@ from tests.lab.process import Process, wait_until
 
 FLOW = ("--rate=200", "--size=200", "--stay-s=-1")
 FAST_FLOW = ("--rate=400", *FLOW[1:])
+
+
+both_ways = pytest.mark.parametrize(
+    "own_fabric", [False, True], ids=["express", "gRPC alone"], indirect=True
+)
 
 
 def flow(
@@ -39,6 +46,7 @@ def primary_of(fabric: Fabric, topic: str) -> str:
     return found
 
 
+@both_ways
 def test_the_primary_router_is_killed_and_comes_back(own_fabric: Fabric) -> None:
     fabric = own_fabric
     publisher, subscriber = flow(fabric, "router_killed", 1600)
@@ -57,6 +65,7 @@ def test_the_primary_router_is_killed_and_comes_back(own_fabric: Fabric) -> None
     assert_all_arrives(publisher, subscriber, 30.0)
 
 
+@both_ways
 def test_the_link_of_a_lan_is_cut_and_healed(own_fabric: Fabric) -> None:
     fabric = own_fabric
     publisher, subscriber = flow(fabric, "cut", 1600)

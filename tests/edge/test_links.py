@@ -76,6 +76,7 @@ class Held:
             on_change=self._note_change,
             on_drained=lambda: None,
             on_failure=self.failures.append,
+            on_garbage=self.failures.append,
             metrics=BrokerMetrics("edge", "0"),
         )
 
