@@ -316,7 +316,7 @@ static PyObject *wait_for_data(PyObject *self, PyObject *const *args, Py_ssize_t
 
 bool is_encoded(const uint8_t *sample, size_t size)
 {
-    return size > 1 && (sample[1] <= PL_CDR_LE || (sample[1] >= CDR2_BE && sample[1] <= PL_CDR2_LE));
+    return size > 3 && (sample[1] <= PL_CDR_LE || (sample[1] >= CDR2_BE && sample[1] <= PL_CDR2_LE));
 }
 
 PyDoc_STRVAR(write_doc,
@@ -435,7 +435,8 @@ PyMODINIT_FUNC PyInit_bulk(void)
 {
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && (PyModule_AddFunctions(module, outward_methods) < 0 ||
-                           PyModule_AddFunctions(module, inward_methods) < 0))
+                           PyModule_AddFunctions(module, inward_methods) < 0 ||
+                           PyModule_AddFunctions(module, lean_methods) < 0))
         Py_CLEAR(module);
     return module;
 }

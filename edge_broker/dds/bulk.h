@@ -108,4 +108,8 @@ bool was_written(int32_t writer, int64_t time, int32_t *code);
 
 extern PyMethodDef inward_methods[];
 
+/* ------------------------------------------------------------ lean.c */
+
+extern PyMethodDef lean_methods[];
+
 #endif

@@ -120,7 +120,7 @@ def write(
     """Without kinds no bytecode runs between two samples. One in an encoding DDS does not know
     fails: no reader would take it, and everything behind it would wait."""
     samples = divide(payload, sizes, uniform_size, len(timestamps))[start:]
-    are_encoded = [len(sample) > 1 and sample[1] in _ENCODINGS for sample in samples]
+    are_encoded = [len(sample) > 3 and sample[1] in _ENCODINGS for sample in samples]
     if False in are_encoded:
         samples = samples[: are_encoded.index(False)]
     times = timestamps[start:]

@@ -5,10 +5,13 @@ by mirrors; the loops themselves are compiled (bulk.c) or, where there was no co
 from __future__ import annotations
 
 import ctypes as ct
+import sys
 from array import array
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 from typing import NamedTuple
 
+from cyclonedds import _clayer
 from cyclonedds.internal import load_cyclonedds
 
 from edge_broker.dds.native import INSTANCE_ALIVE, RETCODE_OK, RETCODE_TIMEOUT, SampleInfo
@@ -45,9 +48,36 @@ _CALLS = (
 )
 """What bulk.c calls, in its order."""
 
+_LEAN_CALLS = (
+    "dds_stream_normalize",
+    "dds_stream_extract_key_from_data",
+    "dds_stream_extract_key_from_key",
+)
+"""What lean.c calls, in its order."""
+
+_LEAN_VERSION = "11.0.1"
+"""Of Cyclone DDS and its binding, whose memory lean.c knows."""
+
+IS_LEAN = (
+    IS_COMPILED
+    and version("cyclonedds") == _LEAN_VERSION
+    and sys.byteorder == "little"
+    and ct.sizeof(ct.c_void_p) == 8
+)
+"""Whether each sample is one piece of memory, made by lean.c; else the binding makes it."""
+
+
+def _addresses(names: Iterable[str]) -> list[int]:
+    library = load_cyclonedds()
+    return [ct.cast(getattr(library, name), ct.c_void_p).value or 0 for name in names]
+
+
+if IS_LEAN:
+    _operations = ct.c_char.in_dll(ct.CDLL(_clayer.__file__), "ddspy_serdata_ops")
+    bulk.lean(ct.addressof(_operations), *_addresses(_LEAN_CALLS))
+
 if IS_COMPILED:
-    _library = load_cyclonedds()
-    bulk.bind([ct.cast(getattr(_library, name), ct.c_void_p).value or 0 for name in _CALLS])
+    bulk.bind(_addresses(_CALLS))
     _wait, _take, _write = bulk.wait, bulk.take, bulk.write
 else:
     from edge_broker.dds import bulk_in_python

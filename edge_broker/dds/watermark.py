@@ -20,10 +20,10 @@ MOST_BYTES = 500 * 1024
 _SIGNATURE = struct.pack("=II", LOW_BYTES, FIRST_BYTES)
 _ENTITY_WORDS = 160
 """A writer's entity is searched so far for the pointer to the writer of the protocol,"""
-_WRITER_BYTES = 2048
-"""and that one so far for its marks."""
 _NAME_BYTES = 64
-"""Its GUID stands at its beginning."""
+"""whose GUID stands at its beginning."""
+_MARKS_AFTER_NAME = 436
+"""There its marks follow. Not found by searching: memory of another writer may lie behind it."""
 
 _get_guid = load_cyclonedds().dds_get_guid
 _get_guid.restype = ct.c_int32
@@ -40,11 +40,10 @@ def find(writer: int) -> ct.c_uint32 | None:
             return None
         for place in range(_ENTITY_WORDS):
             address = entity[place]
-            start = native.bytes_at(address, _WRITER_BYTES)
-            if guid in start[:_NAME_BYTES]:
-                at = start.find(_SIGNATURE)
-                if at >= 0 and at % 4 == 0:
-                    return ct.c_uint32.from_address(address + at + 4)
+            name_at = native.bytes_at(address, _NAME_BYTES).find(guid)
+            at = address + name_at + _MARKS_AFTER_NAME
+            if name_at >= 0 and native.bytes_at(at, len(_SIGNATURE)) == _SIGNATURE:
+                return ct.c_uint32.from_address(at + 4)
     return None
 
 
