@@ -1,7 +1,8 @@
 """How long a thread of a broker goes on when another one that was woken wants its processor: short
 for those that wait for data, so that they go first when it comes; long while one does what nobody
 waits for. Linux can be asked for that since 6.12; an older kernel, or one that does not allow it,
-goes on as usual. Called by process_tuning.py and by the loop whose turns threads take.
+goes on as usual. Called by process_tuning.py, by the loop whose turns threads take, and by the door
+to ZooKeeper.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import ctypes
 import os
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _SHORT_NS = 100_000
 """On a busy processor a lone sample meets a handful of threads."""
 _LONG_NS = 20_000_000
 """Longer than any application's: whoever wakes goes first."""
 
-_CALLS = {"x86_64": 314, "aarch64": 274}
-"""Numbers of sched_setattr, for which the C library has no name."""
+_CALLS = {"x86_64": (314, 315), "aarch64": (274, 275)}
+"""Numbers of sched_setattr and sched_getattr, for which the C library has no names."""
 _KEEP_POLICY = 8
 
 
@@ -34,7 +37,7 @@ class _Attributes(ctypes.Structure):
     )
 
 
-_call = _CALLS.get(platform.machine()) if sys.platform == "linux" else None
+_calls = _CALLS.get(platform.machine()) if sys.platform == "linux" else None
 # Keeps the interpreter lock: to let go of it and ask for it again takes longer than the call.
 _library = ctypes.PyDLL(None)
 
@@ -44,14 +47,30 @@ def _wish(slice_ns: int) -> _Attributes:
 
 
 _short, _long = _wish(_SHORT_NS), _wish(_LONG_NS)
+_unhurried: set[int] = set()
 
 
 def shorten_all() -> None:
-    """Of all threads there are; later ones inherit it."""
-    if _call is None:
+    """Of all threads there are, but for those that are unhurried; later ones inherit it."""
+    if _calls is not None:
+        for thread in _threads() - _unhurried:
+            _set(thread, _short)
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """What is started meanwhile, threads and processes, has no part in the way of samples: it
+    always gives way."""
+    if _calls is None:
+        yield
         return
-    for thread in os.listdir("/proc/self/task"):
-        _set(int(thread), _short)
+    before, mine = _threads(), _slice()
+    _set(0, _long)
+    try:
+        yield
+    finally:
+        _set(0, _wish(mine))
+        _unhurried.update(_threads() - before)
 
 
 def give_way() -> None:
@@ -67,8 +86,20 @@ def be_prompt() -> None:
     _set(0, _short)
 
 
+def _threads() -> set[int]:
+    return set(map(int, os.listdir("/proc/self/task")))
+
+
+def _slice() -> int:
+    """Of this thread; 0: the usual one."""
+    found = _Attributes()
+    if _calls is not None:
+        _library.syscall(_calls[1], 0, ctypes.byref(found), ctypes.sizeof(found), 0)
+    return int(found.runtime)
+
+
 def _set(thread: int, wish: _Attributes) -> None:
     """Whatever policy and nice value an operator gave it stay."""
-    if _call is not None:
+    if _calls is not None:
         wish.nice = os.getpriority(os.PRIO_PROCESS, thread)
-        _library.syscall(_call, thread, ctypes.byref(wish), 0)
+        _library.syscall(_calls[0], thread, ctypes.byref(wish), 0)

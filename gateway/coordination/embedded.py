@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import IO
 
+from gateway import slices
 from gateway.errors import CoordinationError
 
 _JARS = (
@@ -189,7 +190,7 @@ class EmbeddedZooKeeper:
             "org.apache.zookeeper.server.ZooKeeperServerMain",
             str((self.data_dir / "zoo.cfg").resolve()),
         ]
-        with self.log_file.open("wb") as log_file:
+        with self.log_file.open("wb") as log_file, slices.unhurried():
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _TIED_LAUNCH, str(os.getpid()), *command],
                 stdin=subprocess.DEVNULL,

@@ -24,6 +24,7 @@ from kazoo.hosts import collect_hosts
 from kazoo.protocol.states import EventType, KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
+from gateway import slices
 from gateway.coordination.kazoo_words import is_refusal, request_of, translated
 from gateway.coordination.nodes import (
     ANY_VERSION,
@@ -295,7 +296,8 @@ class ZooKeeper:
 
         client.add_listener(listener)
         self._client = client
-        client.start_async()
+        with slices.unhurried():
+            client.start_async()
 
     async def _close_client(self, client: Any) -> None:
         """kazoo joins its threads here, and one of them may hang in a connect for the session

@@ -9,6 +9,7 @@ import asyncio
 import ctypes
 import os
 import platform
+import subprocess
 import threading
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -30,10 +31,14 @@ class _Scheduling(NamedTuple):
 
 
 def _of_this_thread() -> _Scheduling:
+    return _of(0)
+
+
+def _of(thread: int) -> _Scheduling:
     attributes = slices._Attributes()
     size = ctypes.sizeof(attributes)
     call = _SCHED_GETATTR[platform.machine()]
-    assert ctypes.CDLL(None).syscall(call, 0, ctypes.byref(attributes), size, 0) == 0
+    assert ctypes.CDLL(None).syscall(call, thread, ctypes.byref(attributes), size, 0) == 0
     return _Scheduling(attributes.policy, attributes.nice, attributes.runtime)
 
 
@@ -65,6 +70,31 @@ def test_who_gives_way_has_a_long_slice_until_it_is_prompt_again() -> None:
     found = _slices_of(slices.be_prompt, slices.give_way, slices.give_way, slices.be_prompt)
     if _knows_slices():
         assert found == [_SHORT_NS, _LONG_NS, _LONG_NS, _SHORT_NS]
+
+
+def test_what_is_started_unhurried_stays_so_and_its_starter_does_not() -> None:
+    def work() -> list[int]:
+        slices.be_prompt()
+        end = threading.Event()
+        with slices.unhurried():
+            patient = threading.Thread(target=end.wait)
+            patient.start()
+            process = subprocess.Popen(["sleep", "60"])
+        other = threading.Thread(target=end.wait)
+        other.start()
+        slices.shorten_all()
+        threads = [patient.native_id or 0, process.pid, other.native_id or 0, 0]
+        found = [_of(thread).slice_ns for thread in threads]
+        end.set()
+        process.kill()
+        process.wait()
+        patient.join()
+        other.join()
+        return found
+
+    found = _in_a_thread(work)
+    if _knows_slices():
+        assert found == [_LONG_NS, _LONG_NS, _SHORT_NS, _SHORT_NS]
 
 
 @pytest.mark.parametrize("policy", [os.SCHED_BATCH, os.SCHED_IDLE])
