@@ -157,9 +157,13 @@ class Router(Group):
     express_listen: AddressOrNone | None = Field(
         default=None,
         description="Address for express links of edges, which carry samples several times as fast "
-        "as gRPC; edges look for them at the host of `advertise`. Default: the host of `listen` "
-        "and a free port; name one where a firewall has to let it through. Edges that cannot reach "
-        "it use gRPC alone. `none`: not served.",
+        "as gRPC. Default: the host of `listen` and a free port; name one where a firewall has to "
+        "let it through. Edges that cannot reach it use gRPC alone. `none`: not served.",
+    )
+    express_advertise: Addresses | None = Field(
+        default=None,
+        description="Addresses at which edges reach `express_listen`; the first that answers is "
+        "used. Default: the host of `advertise` with the port of `express_listen`.",
     )
     zone: str = Field(
         default="",

@@ -55,6 +55,7 @@ class RouterCommand:
         add_setting(parser, "--listen", "router.listen", "H:P")
         add_setting(parser, "--advertise", "router.advertise", "H:P")
         add_setting(parser, "--express-listen", "router.express_listen", "H:P|none")
+        add_setting(parser, "--express-advertise", "router.express_advertise", "H:P[,H:P]")
         add_setting(parser, "--zone", "router.zone", "NAME")
         add_setting(parser, "--strategy", "router.strategy", "NAME")
         add_setting(parser, "--metrics-port", "router.metrics_port", "PORT")
@@ -130,6 +131,7 @@ class Router:
             metrics=self._metrics,
             express_listen=_express_listen(settings),
             express_host=advertised_address(config, 1).rpartition(":")[0],
+            express_advertise=settings.express_advertise,
             on_failure=lifetime.fail,
         )
         self._info = RouterInfo(

@@ -10,7 +10,7 @@ import contextlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from gateway.errors import FrameError, FrameVersionError
 from gateway.model import RouterLoad
@@ -63,10 +63,11 @@ class Relay:
         metrics: BrokerMetrics,
         express_listen: str | None = None,
         express_host: str = "",
+        express_advertise: Sequence[str] | None = None,
         on_failure: Callable[[Exception], None] = _raise,
     ) -> None:
-        """Takes express links at `express_listen` as well, if given, which edges find at that port
-        of `express_host` (IPv6 in brackets)."""
+        """Takes express links at `express_listen` as well, if given, which edges find at
+        `express_advertise`, or else at that port of `express_host` (IPv6 in brackets)."""
         self.dropped: Counter[str] = Counter()
         """Frames given up, by reason, once for each destination."""
         self.garbage = 0
@@ -80,6 +81,7 @@ class Relay:
         )
         self._neighbours = self._server.neighbours
         self._express_host = express_host
+        self._express_advertise = express_advertise
         # Whatever edges are called, this is none of them.
         self._as_edge = Peer(f"router/{router}", secrets.randbits(64))
         self._router = router
@@ -128,7 +130,7 @@ class Relay:
         if self._reader is not None and self._express is not None:
             self._reader.start()
             self._express.start()
-            addresses = [f"{self._express_host}:{self._express.port}"]
+            addresses = self._express_advertise or (f"{self._express_host}:{self._express.port}",)
             self._server.welcome = messages.welcome(
                 self._router, self._version, self._as_edge, addresses
             )

@@ -1,5 +1,6 @@
-"""All express links of one edge: listens, dials, and keeps one connection to each edge that either
-side wants, within bounds. Called by the edge broker; bytes on sockets and what frames say stay out.
+"""All express links of one broker: listens, dials, and keeps one connection to each other one that
+either side wants, within bounds. A router is one more edge here. Bytes on sockets and what frames
+say stay out. Called by both brokers.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class _Peer:
 
 
 class ExpressLinks:
-    """The express links of one edge.
+    """The express links of one broker.
 
     `is_known(edge, incarnation)` says whether that life of an edge is in the tree. `on_state(edge)`
     is called when `link(edge)` came, went or is another one. What was queued on a connection that
@@ -123,7 +124,7 @@ class ExpressLinks:
             await asyncio.wait(tasks)
         for peer in self._peers.values():
             if peer.link is not None:
-                peer.link.end("this edge stops")
+                peer.link.end("this broker stops")
         self._peers.clear()
 
     @property

@@ -1,4 +1,4 @@
-"""One express link: a greeted connection to another edge, with its heartbeat and what it measures
+"""One express link: a greeted connection to another broker, with its heartbeat and what it measures
 of the way. Made and ended by express.py; which connection is kept and what frames say to edges
 stays out.
 """
@@ -173,7 +173,7 @@ class ExpressLink:
         except LinkError as error:
             self.end(str(error))
         except Exception as error:
-            self.end("a fault in this edge", error)
+            self.end("a fault in this broker", error)
         if self.is_up:
             self._watch()
 

@@ -1,4 +1,4 @@
-"""The one thread that waits for all wires of an edge. A lone frame is read some 10 µs sooner so
+"""The one thread that waits for all wires of a broker. A lone frame is read some 10 µs sooner so
 than by the loop's own waiting. Called by express.py; reading itself stays out.
 """
 

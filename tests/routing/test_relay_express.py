@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
@@ -50,7 +50,7 @@ def _both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @asynccontextmanager
-async def routing() -> AsyncIterator[Relay]:
+async def routing(advertise: Sequence[str] | None = None) -> AsyncIterator[Relay]:
     failures: list[Exception] = []
     relay = Relay(
         LOOPBACK,
@@ -60,6 +60,7 @@ async def routing() -> AsyncIterator[Relay]:
         metrics=BrokerMetrics("router", "0"),
         express_listen=LOOPBACK,
         express_host="127.0.0.1",
+        express_advertise=advertise,
         on_failure=failures.append,
     )
     await relay.start()
@@ -282,6 +283,18 @@ def test_what_cannot_go_where_it_is_sent_is_counted() -> None:
             a.link.send(known)
             await b.got(known)
             assert relay.dropped == {NO_SUCH_EDGE: 1, relaying.TO_ITS_SENDER: 1}
+
+    run(test())
+
+
+def test_edges_look_for_a_router_where_it_says() -> None:
+    async def test() -> None:
+        for advertise in (None, ("192.0.2.1:9", "router.example:443")):
+            async with routing(advertise) as relay, Edge("a", relay.port) as a:
+                await a.up("a")
+                assert a.link.express is not None and relay._express is not None
+                _, candidate = a.link.express
+                assert candidate.addresses == (advertise or (f"127.0.0.1:{relay._express.port}",))
 
     run(test())
 
