@@ -25,6 +25,9 @@ from gateway.tunnel.incoming import Delivery, IncomingStream
 
 _log = get_logger("edge.mirror")
 
+_RECOGNITION_S = 0.1
+"""How long readers in the LAN may take to learn of a new writer, which knows of them already; DDS
+does not tell when they have. Fast DDS lost first samples that came within some milliseconds."""
 _MATCH_PATIENCE_S = 1.0
 """How long a new writer waits for the readers discovery promises before samples are asked for."""
 _ASK_AGAIN_S = 0.25
@@ -137,6 +140,7 @@ class Mirror:
         self.samples = 0
         self.rejected = 0
         self._match_deadline_s = 0.0
+        self._recognised_s = 0.0
         self._is_matched = False
         self._ask_due_s = 0.0
         self._ask_again_s = _ASK_AGAIN_S
@@ -183,6 +187,7 @@ class Mirror:
         self.writer = writer
         self._high_mark = watermark.find(writer.ref)
         self.problem = None
+        self._recognised_s = now_s + _RECOGNITION_S
         self._match_deadline_s = now_s + _MATCH_PATIENCE_S
 
     @property
@@ -192,12 +197,14 @@ class Mirror:
 
     def should_ask(self, now_s: float) -> bool:
         """Whether to ask the publisher's edge for samples now. Not before the local readers are
-        matched: what a volatile writer writes earlier, they never see."""
+        matched, and had time to match themselves: what is written earlier, they never see."""
         if self.writer is None or self.has_live_stream:
             return False
         if not self._is_matched:
             matched = native.matched_readers(self.writer.ref)
-            self._is_matched = matched >= self.subscribers or now_s >= self._match_deadline_s
+            if matched < self.subscribers:
+                self._recognised_s = now_s + _RECOGNITION_S
+            self._is_matched = now_s >= min(self._recognised_s, self._match_deadline_s)
         if not self._is_matched or now_s < self._ask_due_s:
             return False
         self.is_waiting_for_open = True

@@ -202,10 +202,13 @@ def changeable_group(offered: Qos) -> CycloneQos:
 
 
 def ingress_reader(offered: Qos, most_samples: int) -> CycloneQos:
-    """A reader that requests exactly what the origin offers, so that it gets all there is. A
-    reliable one is bounded: when it is full its writers feel it, as with a slow local reader; a
-    best-effort one keeps the newest of each instance."""
+    """A reader that requests what the origin offers, so that it gets all there is. A reliable one
+    is bounded: when it is full its writers feel it, as with a slow local reader; a best-effort one
+    keeps the newest of each instance. It has a deadline only where a writer that misses it loses
+    its instances to another one: DDS wakes up for each."""
     policies: list[Any] = [*_shared_policies(offered)]
+    if offered.ownership is not Ownership.EXCLUSIVE:
+        policies = [p for p in policies if not isinstance(p, Policy.Deadline)]
     if offered.reliability is Reliability.RELIABLE:
         policies += [
             Policy.History.KeepAll,

@@ -53,10 +53,9 @@ class Arm(NamedTuple):
 
 
 PLAIN = Arm("plain", "plain", "plain")
-GATEWAYS = (
-    Arm("routed", "a", "b", (), 8.0, 3.0),
-    Arm("express", "a", "b", (f"--deadline-ms={DEADLINE_MS}",), 3.0, 2.0),
-)
+ROUTED = Arm("routed", "a", "b", (), 8.0, 3.0)
+EXPRESS = Arm("express", "a", "b", (f"--deadline-ms={DEADLINE_MS}",), 3.0, 2.0)
+GATEWAYS = (ROUTED, EXPRESS)
 ARMS = (PLAIN, *GATEWAYS)
 SOCKETS = "sockets"
 """The hops of the express path with nothing but sockets in between."""
@@ -69,7 +68,9 @@ def run(options: Options) -> int:
     wan = Wan(direct=[("a", "b")], is_emulated=False)
     with Lab(*lans, "plain", wan=wan) as lab, Fabric(lab, lans) as fabric:
         for repetition in range(options.repetitions):
-            for arm in ARMS:
+            # The brokers forget the topics of one arm, which takes some seconds, while they have
+            # no part in the next.
+            for arm in (ROUTED, PLAIN, EXPRESS):
                 runs[arm.name].append(measure(fabric, options, repetition, arm))
             runs[SOCKETS].append(measure_sockets(fabric, options, repetition))
     result = conclude(options, runs) | {"environment": began}
