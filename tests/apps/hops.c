@@ -113,14 +113,16 @@ static void enter_lan(const char *tcp_port, const char *port)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t news = PTHREAD_COND_INITIALIZER;
-static int64_t arrived_from; /* when the sample that has arrived was sent; 0: none has */
+static int64_t sent_at[MOST]; /* of samples that have arrived */
+static int arrived;
 
 static void *receive(void *from)
 {
     char sample[SIZE];
     while (recv(*(int *)from, sample, sizeof sample, 0) > 0) {
         pthread_mutex_lock(&lock);
-        memcpy(&arrived_from, sample, sizeof arrived_from);
+        if (arrived < MOST)
+            memcpy(&sent_at[arrived++], sample, sizeof sent_at[0]);
         pthread_cond_signal(&news);
         pthread_mutex_unlock(&lock);
     }
@@ -145,10 +147,9 @@ static void subscribe(const char *port, int count, int warm_up)
     fflush(stdout);
     for (int number = 0; number < count; number++) {
         pthread_mutex_lock(&lock);
-        while (arrived_from == 0)
+        while (arrived <= number)
             pthread_cond_wait(&news, &lock);
-        taken[number] = now_ns() - arrived_from;
-        arrived_from = 0;
+        taken[number] = now_ns() - sent_at[number];
         pthread_mutex_unlock(&lock);
     }
     int64_t *counted = taken + warm_up;
