@@ -4,7 +4,7 @@ Made by ingress for an outflow; the decisions are gateway/plan/path_choice.py's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from edge_broker.pairs import OpenPath, Pairs, Path
 from gateway.config import Express
 from gateway.model import INFINITE_NS, Profile
 from gateway.plan.path_choice import Mode, PathChooser
+from gateway.plan.path_patience import patience_s
 
 _PLAN_GOOD_S = 0.2
 """How long what was decided after a batch holds for the next one; longer while all is calm."""
@@ -52,6 +53,10 @@ class DeadlinePolicy:
     def target(self) -> float:
         return self._settings.miss_target
 
+    @property
+    def most_wait_s(self) -> float:
+        return self._settings.most_wait_s
+
 
 class Group(NamedTuple):
     """Edges that get a batch over the same link."""
@@ -75,6 +80,8 @@ class DeadlineRouting:
 
     def __init__(self, topic: str, deadline_s: float, policy: DeadlinePolicy, pairs: Pairs) -> None:
         self.deadline_s = deadline_s
+        self.patience_s = 0.0
+        """How long samples wait for company before they are taken."""
         self._topic = topic
         self._policy = policy
         self._pairs = pairs
@@ -153,8 +160,10 @@ class DeadlineRouting:
         now_s: float,
         generation: int,
         number: int,
+        count: int,
     ) -> None:
-        """The batch that begins with this number went as planned; decides for the next one."""
+        """The batch of `count` samples that begins with this number went as planned; decides for
+        the next one."""
         for each in self._taken:
             each.path.note_batch(sent_ns)
         if self._hedges is not None:
@@ -164,6 +173,7 @@ class DeadlineRouting:
             pair = self._pairs.pair(edge)
             pair.used_s = now_s
             pair.batches += 1
+            pair.samples += count
         if self._has_changed(edges, generation, sent_ns) or not self._is_calm(now_s):
             self._decide(edges, oldest_ns, sent_ns, now_s, generation)
 
@@ -178,11 +188,15 @@ class DeadlineRouting:
         groups: dict[int, tuple[Link, str, list[str]]] = {}
         self._taken = []
         self._hedging = []
+        patience = []
         for edge in edges:
-            for chosen in self._choose(edge, oldest_ns, sent_ns, now_s, generation):
-                self._taken.append(chosen)
-                link = chosen.way.link
-                groups.setdefault(id(link), (link, chosen.way.name, []))[2].append(edge)
+            chosen = self._choose(edge, oldest_ns, sent_ns, now_s, generation)
+            patience.append(self._patience_s(edge, chosen, now_s))
+            self._taken += chosen
+            for each in chosen:
+                link = each.way.link
+                groups.setdefault(id(link), (link, each.way.name, []))[2].append(edge)
+        self.patience_s = min(patience, default=0.0)
         self._plan = [Group(link, name, tuple(to)) for link, name, to in groups.values()]
         self._planned_for = edges
         self._planned_s = now_s
@@ -190,7 +204,7 @@ class DeadlineRouting:
 
     def _choose(
         self, edge: str, oldest_ns: int, sent_ns: int, now_s: float, generation: int
-    ) -> Iterable[OpenPath]:
+    ) -> list[OpenPath]:
         paths = self.paths(edge, generation)
         chooser = self._choosers.get(edge)
         if chooser is None:
@@ -219,6 +233,17 @@ class DeadlineRouting:
                     self._hedging.append(_Hedging(edge, taken[0].path, each, hedge.after_s))
         return taken
 
+    def _patience_s(self, edge: str, chosen: Sequence[OpenPath], now_s: float) -> float:
+        if self._choosers[edge].mode is not Mode.ADAPTIVE:
+            return 0.0
+        return patience_s(
+            [each.path.quality for each in chosen],
+            self.deadline_s,
+            self._pairs.pair(edge).samples_per_s,
+            now_s,
+            most_s=self._policy.most_wait_s,
+        )
+
     @property
     def last_plan(self) -> list[Group]:
         """The way the next batch is likely to go."""
@@ -236,8 +261,16 @@ class DeadlineRouting:
                 "mode": chooser.mode.value,
                 "deadline_ms": round(self.deadline_s * 1e3, 3),
                 "taken": [] if chooser.choice is None else list(chooser.choice.paths),
-                "why": "nothing sent yet" if chooser.choice is None else chooser.choice.why,
+                "why": self._why(chooser),
+                "wait_ms": round(self.patience_s * 1e3, 3),
                 "paths": self._pairs.names(self._topic, edge),
             }
             for edge, chooser in sorted(self._choosers.items())
         ]
+
+    def _why(self, chooser: PathChooser) -> str:
+        if chooser.choice is None:
+            return "nothing sent yet"
+        if not self.patience_s:
+            return chooser.choice.why
+        return f"{chooser.choice.why}; samples wait {self.patience_s * 1e3:.0f} ms for company"

@@ -107,6 +107,8 @@ class Outflow:
         """When each subscriber last acknowledged anything, or began to owe it."""
         self.last_count = 0
         """Samples of the last take."""
+        self.has_more = False
+        """There may have been more then."""
         self.last_bytes = 0
         self._take = _FIRST_TAKE
         self._plan: list[Group] = []
@@ -141,6 +143,20 @@ class Outflow:
                 self._batches[path] = self._metrics.batches_sent.labels(topic=label, path=path)
             if self.is_reliable:
                 deadline.hedge_with(self._send_copy)
+
+    @property
+    def patience_s(self) -> float:
+        """How long its samples wait for others that go the same way."""
+        return 0.0 if self.deadline is None or self.is_ending else self.deadline.patience_s
+
+    @property
+    def last_links(self) -> list[Link]:
+        """Where the next batch is likely to go."""
+        return [group.link for group in self._last_plan]
+
+    @property
+    def _last_plan(self) -> list[Group]:
+        return self.plan() if self.deadline is None else self.deadline.last_plan
 
     @property
     def is_over(self) -> bool:
@@ -278,6 +294,10 @@ class Outflow:
 
     def forward(self, now_s: float) -> bool:
         """Takes once from the source and sends it on; True when there may be more."""
+        self.has_more = self._forward(now_s)
+        return self.has_more
+
+    def _forward(self, now_s: float) -> bool:
         aim = self._aim
         is_ahead = aim is not None and aim.lower()
         ahead_ns = aim.sent_ns() if aim is not None and is_ahead else None
@@ -368,7 +388,13 @@ class Outflow:
             self._batches[group.path].inc()
         if self.deadline is not None:
             self.deadline.sent(
-                stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation, first
+                stream.destinations,
+                oldest_ns,
+                sent_ns,
+                now_s,
+                self._links.generation,
+                first,
+                packed.count,
             )
 
     def _take_aim(self, now_s: float) -> None:
@@ -379,10 +405,11 @@ class Outflow:
             or source.lone_writer is None
             or self.is_ending
             or not stream.has_room
+            or self.patience_s
             or (self._trace is not None and self._trace.is_chosen(stream.next_number))
         ):
             return
-        plan = self.plan() if self.deadline is None else self.deadline.last_plan
+        plan = self._last_plan
         for group in sorted(plan, key=_is_routed):
             if (descriptor := group.link.open_descriptor) is not None:
                 break

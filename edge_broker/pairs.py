@@ -150,12 +150,14 @@ class Pair:
         """By the link they use."""
         self.used_s = now_s
         self.batches = 0
+        self.samples = 0
         """Sent since the last tick."""
         self.hopeless_s = -inf
         """When a topic last had no path in time: whether that is still so is worth some probes."""
         self._estimate: tuple[int, OffsetEstimate] | None = None
         """What the delays of the paths are corrected by, and since when."""
         self.batches_per_s = 0.0
+        self.samples_per_s = 0.0
         self._heard_ping: tuple[int, int, int] | None = None
 
     def path(self, way: Way, now_s: float) -> Path:
@@ -187,6 +189,11 @@ class Pair:
         else:
             self._estimate = before
         return estimate
+
+    def count_rates(self, passed_s: float) -> None:
+        self.batches_per_s += _RATE_SHARE * (self.batches / passed_s - self.batches_per_s)
+        self.samples_per_s += _RATE_SHARE * (self.samples / passed_s - self.samples_per_s)
+        self.batches = self.samples = 0
 
     def heed_ping(self, ping: tuple[int, int, int] | None) -> None:
         """The last ping of the direct link. While samples flow over it nothing else asks for the
@@ -279,9 +286,7 @@ class Pairs:
         passed_s = max(1e-3, now_s - self._ticked_s)
         self._ticked_s = now_s
         for edge, pair in list(self._pairs.items()):
-            rate = pair.batches / passed_s
-            pair.batches = 0
-            pair.batches_per_s += _RATE_SHARE * (rate - pair.batches_per_s)
+            pair.count_rates(passed_s)
             if now_s - pair.used_s > _IDLE_AFTER_S:
                 del self._pairs[edge]
                 self.generation += 1

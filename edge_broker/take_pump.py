@@ -1,5 +1,5 @@
-"""Whose turn it is to be taken from: outflows that have data and may send, one take each a turn,
-and floods that are let come together. Owned by ingress.
+"""Whose turn it is to be taken from: outflows that have data and may send, one take each a turn;
+floods are let come together, and so are topics whose samples wait for company. Owned by ingress.
 """
 
 from __future__ import annotations
@@ -36,7 +36,12 @@ class TakePump:
         self._on_replayed = on_replayed
         self._ready: dict[int, Outflow] = {}
         self._collecting: set[int] = set()
-        """Readers whose flood is let come together."""
+        """Readers that nothing is taken from for a moment, so that more comes."""
+        self._waiting: list[tuple[Outflow, Port]] = []
+        """Those of them whose samples wait for company."""
+        self._departure: asyncio.TimerHandle | None = None
+        """When the first of these must go; the others go with it."""
+        self._is_departing = False
         self._is_scheduled = False
         self._pace = Pace()
         self._flood = Flood()
@@ -69,6 +74,9 @@ class TakePump:
         for number, outflow in list(self._ready.items()):
             if self._is_collecting(outflow) or outflow.is_blocked(now_s):
                 continue
+            if outflow.patience_s and not (self._is_departing or outflow.has_more):
+                self._let_wait(outflow)
+                continue
             if outflow.forward(now_s):
                 can_go_on = True
             elif outflow.last_count >= _FLOW_SAMPLES and isinstance(outflow.source, ReaderSource):
@@ -79,7 +87,7 @@ class TakePump:
                 if isinstance(outflow.source, ReplaySource):
                     self._on_replayed(outflow)
         self._collect(emptied, now_s)
-        if can_go_on or self._collecting:
+        if can_go_on or len(self._collecting) > len(self._waiting):
             self._pace.forget()
             trickling = 0
         if can_go_on:
@@ -88,6 +96,33 @@ class TakePump:
             self._domain.wait_again(after_s=REST_S)
         else:
             self._domain.wait_again()
+
+    def _let_wait(self, outflow: Outflow) -> None:
+        """Its samples travel with those of others that come soon: see plan/path_patience.py."""
+        assert isinstance(outflow.source, ReaderSource)
+        reader = outflow.source.reader
+        self._collecting.add(reader.ref)
+        self._domain.ignore_reader(reader)
+        self._waiting.append((outflow, reader))
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + outflow.patience_s
+        if self._departure is None or due_s < self._departure.when():
+            if self._departure is not None:
+                self._departure.cancel()
+            self._departure = loop.call_at(due_s, self._depart)
+
+    def _depart(self) -> None:
+        """All that wait go."""
+        self._departure = None
+        waiting, self._waiting = self._waiting, []
+        links = {link for outflow, _ in waiting for link in outflow.last_links}
+        for link in links:
+            link.gather(True)
+        self._is_departing = True
+        self._end_collecting([reader for _, reader in waiting])
+        self._is_departing = False
+        for link in links:
+            link.gather(False)
 
     def _is_collecting(self, outflow: Outflow) -> bool:
         source = outflow.source

@@ -273,6 +273,15 @@ class Express(Group):
         description="With `adaptive`, the share of samples that may miss their deadline although a "
         "copy on the other path would not have. 0.001 is what two paths are bought for.",
     )
+    most_wait_s: float = Field(
+        default=0.025,
+        ge=0.0,
+        le=1.0,
+        description="With `adaptive`, how long a sample waits at most for others that go the same "
+        "way, where paths lose packets and so little is not noticed: never more than 8 % of what "
+        "the path takes, nor half of the time left. What travels together is held up less often. "
+        "0: each goes at once.",
+    )
     most_links: int = Field(
         default=64,
         ge=1,

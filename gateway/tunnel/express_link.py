@@ -113,6 +113,10 @@ class ExpressLink:
         self.dropped += len(frames)
         return False
 
+    def gather(self, is_gathered: bool) -> None:
+        """What is sent from now on leaves together, when that is over."""
+        self._wire.gather(is_gathered)
+
     def send_rest(self) -> bool:
         """A frame has gone ahead, perhaps only in part; False when the link is over."""
         if not self.is_up:

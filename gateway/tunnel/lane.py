@@ -78,6 +78,11 @@ class Lane:
         sent = [self._pump.put(frame) for frame in frames]
         return all(sent)
 
+    def gather(self, is_gathered: bool) -> None:
+        """What is sent from now on leaves together, when that is over; over gRPC it does anyway."""
+        if self._express is not None:
+            self._express.gather(is_gathered)
+
     def send_rest(self) -> bool:
         """A frame has gone ahead, perhaps only in part; False when it is lost with its link."""
         return self._express is not None and self._express.send_rest()

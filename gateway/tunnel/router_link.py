@@ -142,6 +142,10 @@ class RouterLink:
         self.dropped += len(frames)
         return False
 
+    def gather(self, is_gathered: bool) -> None:
+        """What is sent from now on leaves together, when that is over."""
+        self._lane.gather(is_gathered)
+
     def send_rest(self) -> bool:
         """A frame has gone ahead, perhaps only in part; False when the link is over."""
         if self.is_up and self._lane.send_rest():

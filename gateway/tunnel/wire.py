@@ -162,6 +162,12 @@ class Wire:
             self._keep(memoryview(record)[sent:])
         return True
 
+    def gather(self, is_gathered: bool) -> None:
+        """What is sent from now on leaves together, when that is over; soon, please."""
+        if self.is_open and hasattr(socket, "TCP_CORK"):  # Linux
+            with suppress(OSError):  # that it is broken shows when it is written on
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, is_gathered)
+
     def take_rest(self) -> bool:
         """Whether a record has gone ahead in part only: the rest waits here now, before all others,
         and nothing goes ahead any more."""

@@ -16,7 +16,16 @@ from itertools import pairwise
 import pytest
 
 from tests.e2e.conftest import watched
-from tests.e2e.traffic import Record, assert_same_order, indices, of, publish, subscribe
+from tests.e2e.traffic import (
+    Record,
+    assert_same_order,
+    assert_same_samples,
+    indices,
+    leave,
+    of,
+    publish,
+    subscribe,
+)
 from tests.lab.fabric import EDGE_METRICS, ZOOKEEPER, Fabric
 from tests.lab.machine import stolen_s
 from tests.lab.namespaces import Lab
@@ -26,7 +35,7 @@ from tests.lab.wan import Wan
 SETTINGS = {
     **EDGE_METRICS,
     "DDSWAN_ZOOKEEPER_SESSION_TIMEOUT_S": "4",
-    "DDSWAN_EXPRESS_MODES": "*0=duplicate,*1=single",
+    "DDSWAN_EXPRESS_MODES": "together*=adaptive,*0=duplicate,*1=single",
     "DDSWAN_EXPRESS_TOPICS": "named*",
 }
 DUPLICATE, SINGLE, ADAPTIVE = range(3)
@@ -368,6 +377,52 @@ def check_offered_deadline(fabric: Fabric, flow: Flow) -> None:
 def primary_of(fabric: Fabric, topic: str) -> str:
     found: str = json.loads(fabric.tree()[f"topics/{topic}"])["primary"]
     return found
+
+
+# ---------------------------------------------------------------- paths that lose packets
+
+
+def test_samples_travel_together_while_a_long_path_loses_packets(fabric: Fabric) -> None:
+    """Fewer packets, fewer losses; and each at once again when the path is sound."""
+    topics = ("--topics=5", "--deadline-ms=60")
+    direct = fabric.lab.wan["a", "b"]
+    uplink = fabric.lab.wan["b", "cloud"]
+    uplink.set(delay_ms=100)
+    direct.set(delay_ms=100, loss=0.05)
+    try:
+        subscriber = subscribe(fabric, "b", "together", *topics)
+        publisher = publish(
+            fabric, "a", "together", *topics, "--rate=40", "--count=100000", "--stay-s=-1"
+        )
+        subscriber.wait_for_line('"together0", "index": 0,', 30.0)
+        wait_until(
+            lambda: choice(fabric, "a", "together0", "b")["wait_ms"] > 0,
+            60.0,
+            "samples wait for company",
+        )
+        samples, packets = len(indices(subscriber)), direct.counters().there.packets
+        wait_until(lambda: len(indices(subscriber)) >= samples + 1000, 60.0, "1000 samples came")
+        packets = direct.counters().there.packets - packets
+        samples = len(indices(subscriber)) - samples
+        assert packets < 0.5 * samples
+        direct.set(loss=0.0)
+        wait_until(
+            lambda: choice(fabric, "a", "together0", "b")["wait_ms"] == 0,
+            60.0,
+            "samples go at once",
+        )
+        leave(publisher)
+        for number in range(5):
+            topic = f"together{number}"
+            count = len(of(publisher, "written", topic))
+            wait_until(lambda: len(indices(subscriber, topic)) >= count, 20.0, "all came")  # noqa: B023
+        subscriber.terminate()
+    finally:
+        uplink.set(delay_ms=UPLINK_MS)
+        direct.set(loss=0.0)
+        restore_direct_link(fabric.lab)
+    for number in range(5):
+        assert_same_samples(publisher, subscriber, f"together{number}")
 
 
 # ---------------------------------------------------------------- without a direct way

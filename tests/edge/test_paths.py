@@ -93,8 +93,11 @@ class World:
         self.number = 0
         """Of the last batch."""
 
-    def routing(self, topic: str, mode: str = "adaptive") -> DeadlineRouting:
-        policy = DeadlinePolicy(Express.model_validate({"mode": mode}))
+    def routing(
+        self, topic: str, mode: str = "adaptive", most_wait_s: float = 0.025
+    ) -> DeadlineRouting:
+        settings = {"mode": mode, "most_wait_s": most_wait_s}
+        policy = DeadlinePolicy(Express.model_validate(settings))
         return DeadlineRouting(topic, 0.1, policy, self.pairs)
 
     def send(self, routing: DeadlineRouting) -> list[tuple[str, str]]:
@@ -103,7 +106,7 @@ class World:
         what = ((OTHER.edge,), now_ns, now_ns, now_s, self.links.generation)
         plan = list(routing.plan(*what))
         self.number += 1
-        routing.sent(*what, self.number)
+        routing.sent(*what, self.number, 1)
         vias = {id(self.links.link(via)): via for via in (EXPRESS, "r1", "r2")}
         taken = [(group.path, vias[id(group.link)]) for group in plan]
         for _, via in taken:
@@ -286,6 +289,40 @@ def test_a_copy_waits_for_a_confirmation_and_goes_when_none_comes(world: World) 
         assert world.path("r1")["outstanding_ms"] == 5
 
     asyncio.run(asyncio.wait_for(scenario(), 10.0))
+
+
+def test_samples_wait_for_company_where_both_paths_hold_them_up(world: World) -> None:
+    """And only with the mode that adapts, and no longer than is set."""
+    routings = [
+        world.routing("one"),
+        world.routing("one", most_wait_s=0.005),
+        world.routing("one", most_wait_s=0.0),
+        world.routing("one", mode="duplicate"),
+    ]
+    world.send(routings[0])
+    world.set_clock()
+    for at in range(600):
+        world.clocks.pass_ms(10)
+        for routing in routings:
+            world.send(routing)
+        held_up_ms = 150 if at % 4 == 3 else 0
+        world.report(EXPRESS, 80 + held_up_ms)
+        world.report("r1", 90 + held_up_ms)
+        if at % 10 == 0:
+            world.pairs.tick()
+    # 8 % of 80 ms, and half of what 90 leave of 100.
+    assert [routing.patience_s for routing in routings] == pytest.approx(
+        [0.005, 0.005, 0.0, 0.0], abs=0.0005
+    )
+    assert routings[0].summary()[0]["why"].endswith("; samples wait 5 ms for company")
+    assert "wait" not in routings[2].summary()[0]["why"]
+    for _ in range(600):
+        world.clocks.pass_ms(10)
+        world.report(EXPRESS, 80)
+        world.report("r1", 90)
+        for routing in routings:
+            world.send(routing)
+    assert not routings[0].patience_s
 
 
 # ---------------------------------------------------------------- what pairs know

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 import struct
@@ -109,6 +110,36 @@ def test_small_frames_travel_together_in_their_order(monkeypatch: pytest.MonkeyP
             await b.got(*expected)
             link.end("enough")
             assert not link.send_together([frame_to("b", 1)])
+
+    run(test)
+
+
+def _segments(link: express_link.ExpressLink) -> int:
+    """With data in them, that its connection has sent."""
+    with socket.socket(fileno=os.dup(link.descriptor)) as connection:
+        about = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
+    found: int = struct.unpack_from("<I", about, 156)[0]
+    return found
+
+
+@pytest.mark.parametrize("is_gathered", [True, False])
+def test_what_is_gathered_leaves_in_one_packet(is_gathered: bool) -> None:
+    rounds, each = 50, 4
+
+    async def test(turn: threading.Lock) -> None:
+        async with pair(turn) as (a, b):
+            link = a.link(b)
+            before = _segments(link)
+            frames = [frame_to("b", 10 + number) for number in range(rounds * each)]
+            for at in range(0, len(frames), each):
+                link.gather(is_gathered)
+                for frame in frames[at : at + each]:
+                    assert link.send(frame)
+                link.gather(False)
+                await b.got(*frames[: at + each])
+            sent = _segments(link) - before
+            # A heartbeat may have come between.
+            assert (sent < 2 * rounds) if is_gathered else (sent >= each * rounds)
 
     run(test)
 
