@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway.tunnel.frames import StreamKey, read_stream_id
+from gateway.tunnel.wire_reader import CompiledAhead
 
 try:
     from routing_broker import passage
@@ -27,23 +28,11 @@ class Passed(NamedTuple):
     """Bytes of batches, once for each edge they went to."""
 
 
-class Passages:
+class Passages(CompiledAhead):
     """Reads wires for the relay and writes on them, at any time."""
 
-    def wait(self, epoll: int, timeout_ms: int) -> list[int] | None:
-        return passage.await_wires(epoll, timeout_ms)
-
-    def watch(self, descriptor: int, is_at_boundary: bool) -> None:
-        passage.watch(descriptor, is_at_boundary)
-
-    def lower(self, descriptor: int) -> None:
-        passage.lower(descriptor)
-
-    def send(self, descriptor: int, record: bytes | memoryview) -> int:
-        return passage.send(descriptor, record)
-
-    def rest(self, descriptor: int) -> bytes:
-        return passage.rest(descriptor)
+    def __init__(self) -> None:
+        super().__init__(passage)
 
     def route(self, edges: Mapping[str, int]) -> None:
         """These edges have these descriptors; others are not reached."""

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 
 from edge_broker.dds.samples import IS_COMPILED
 from gateway.shared_loop import SharedLoop
-from gateway.tunnel.wire_reader import Ahead
+from gateway.tunnel.wire_reader import Ahead, CompiledAhead
 
 if IS_COMPILED:
     from edge_broker.dds import bulk
@@ -89,25 +89,6 @@ class IncomingAim:
             bulk.end_in(self._stream)
 
 
-class WiresAhead(Ahead):
-    """What the reader of wires and the wires ask."""
-
-    def wait(self, epoll: int, timeout_ms: int) -> list[int] | None:
-        return bulk.await_wires(epoll, timeout_ms)
-
-    def watch(self, descriptor: int, is_at_boundary: bool) -> None:
-        bulk.watch(descriptor, is_at_boundary)
-
-    def lower(self, descriptor: int) -> None:
-        bulk.lower(descriptor)
-
-    def send(self, descriptor: int, record: bytes | memoryview) -> int:
-        return bulk.send(descriptor, record)
-
-    def rest(self, descriptor: int) -> bytes:
-        return bulk.rest(descriptor)
-
-
 def wake_by(condition: int) -> None:
     """A guard condition of the waitset DDS is waited with."""
     if IS_COMPILED:
@@ -131,7 +112,8 @@ def written_at_ns() -> int:
 
 
 def wires_ahead() -> Ahead | None:
-    return WiresAhead() if IS_COMPILED else None
+    """What the reader of wires and the wires ask."""
+    return CompiledAhead(bulk) if IS_COMPILED else None
 
 
 class Accounts:

@@ -45,6 +45,38 @@ class Ahead(Protocol):
         ...
 
 
+class _Compiled(Protocol):
+    """A module that does that in compiled code."""
+
+    def await_wires(self, epoll: int, timeout_ms: int, /) -> list[int] | None: ...
+    def watch(self, wire: int, is_at_boundary: bool, /) -> bool: ...
+    def lower(self, wire: int, /) -> None: ...
+    def send(self, wire: int, record: bytes | memoryview, /) -> int: ...
+    def rest(self, wire: int, /) -> bytes: ...
+
+
+class CompiledAhead(Ahead):
+    """… as the reader of wires and the wires ask for it."""
+
+    def __init__(self, compiled: _Compiled) -> None:
+        self._compiled = compiled
+
+    def wait(self, epoll: int, timeout_ms: int) -> list[int] | None:
+        return self._compiled.await_wires(epoll, timeout_ms)
+
+    def watch(self, descriptor: int, is_at_boundary: bool) -> None:
+        self._compiled.watch(descriptor, is_at_boundary)
+
+    def lower(self, descriptor: int) -> None:
+        self._compiled.lower(descriptor)
+
+    def send(self, descriptor: int, record: bytes | memoryview) -> int:
+        return self._compiled.send(descriptor, record)
+
+    def rest(self, descriptor: int) -> bytes:
+        return self._compiled.rest(descriptor)
+
+
 class WireReader:
     """Calls what was added for a descriptor whenever it is readable, with `turn` held: whoever
     holds that does as if on the loop, and the loop lets go of it while it waits."""

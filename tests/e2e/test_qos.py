@@ -122,10 +122,10 @@ def test_best_effort(fabric: Fabric) -> None:
 def test_a_best_effort_reader_of_a_reliable_writer(fabric: Fabric) -> None:
     subscriber = subscribe(fabric, "b", "mixed_reliability", "--best-effort")
     publisher = publish(
-        fabric, "a", "mixed_reliability", "--count=200", "--rate=200", "--stay-s=-1"
+        fabric, "a", "mixed_reliability", "--count=600", "--rate=200", "--stay-s=-1"
     )
     publisher.wait_for_line('"done"', 40.0)
-    wait_until(lambda: len(indices(subscriber)) > 150, 10.0, "most of it arrives")
+    wait_until(lambda: len(indices(subscriber)) > 450, 10.0, "most of it arrives")
     leave(publisher)
     subscriber.terminate()
 

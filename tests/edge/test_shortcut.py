@@ -35,6 +35,7 @@ from gateway.tunnel.frames import (
     stream_id,
 )
 from gateway.tunnel.tunnel_pb2 import Trace
+from gateway.tunnel.wire_reader import CompiledAhead
 from tests.edge.parts import Keyed, Pair, Plain, batch_of, gather, never, take, write
 
 pytestmark = pytest.mark.dds
@@ -54,7 +55,7 @@ class Wires:
         self.far.settimeout(LONG_S)
         self.epoll = select.epoll()
         self.epoll.register(self.near, select.EPOLLIN)
-        self.ahead = shortcuts.WiresAhead()
+        self.ahead = CompiledAhead(bulk)
         self.ahead.watch(self.near.fileno(), True)
 
     def close(self) -> None:
