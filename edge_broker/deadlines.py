@@ -13,7 +13,7 @@ from edge_broker.links import Link
 from edge_broker.pairs import OpenPath, Pairs, Path
 from gateway.config import Express
 from gateway.model import INFINITE_NS, Profile
-from gateway.plan.path_choice import Mode, PathChooser
+from gateway.plan.path_choice import Choice, Mode, PathChooser
 from gateway.plan.path_patience import patience_s
 
 _PLAN_GOOD_S = 0.2
@@ -83,9 +83,12 @@ class DeadlineRouting:
         self.patience_s = 0.0
         """How long samples wait for company before they are taken."""
         self._topic = topic
+        self._mode = policy.mode(topic)
         self._policy = policy
         self._pairs = pairs
         self._choosers: dict[str, PathChooser] = {}
+        self._patience: dict[str, tuple[Choice | None, float]] = {}
+        """What the last choice for each edge allows."""
         self._paths_of = (-1, -1)
         self._paths: dict[str, list[OpenPath]] = {}
         self._plan: list[Group] = []
@@ -164,8 +167,11 @@ class DeadlineRouting:
     ) -> None:
         """The batch of `count` samples that begins with this number went as planned; decides for
         the next one."""
+        may_wait = self._mode is Mode.ADAPTIVE
         for each in self._taken:
             each.path.note_batch(sent_ns)
+            if may_wait:
+                each.path.samples += count
         if self._hedges is not None:
             for edge, first, second, after_s in self._hedging:
                 self._hedges.arm(first, sent_ns, edge, number, second, after_s)
@@ -173,7 +179,6 @@ class DeadlineRouting:
             pair = self._pairs.pair(edge)
             pair.used_s = now_s
             pair.batches += 1
-            pair.samples += count
         if self._has_changed(edges, generation, sent_ns) or not self._is_calm(now_s):
             self._decide(edges, oldest_ns, sent_ns, now_s, generation)
 
@@ -208,17 +213,17 @@ class DeadlineRouting:
         paths = self.paths(edge, generation)
         chooser = self._choosers.get(edge)
         if chooser is None:
-            mode = self._policy.mode(self._topic)
-            chooser = self._choosers[edge] = PathChooser(mode, target=self._policy.target)
+            chooser = PathChooser(self._mode, target=self._policy.target)
+            self._choosers[edge] = chooser
         pair = self._pairs.pair(edge)
         # Only a choice by delays asks how wrong they may be.
-        estimate = pair.clock.estimate(sent_ns) if chooser.mode is Mode.ADAPTIVE else None
+        estimate = pair.clock.estimate(sent_ns) if self._mode is Mode.ADAPTIVE else None
         for each in paths:
             # Topics share what is known of a path, but one's routed path is another's standby.
             each.path.quality.name = each.way.name
         choice = chooser.choose(
             [each.path.quality for each in paths],
-            self.deadline_s - max(0, sent_ns - oldest_ns) / 1e9,
+            self.deadline_s - max(self.patience_s, (sent_ns - oldest_ns) / 1e9),
             now_s,
             clock_error_s=0.0 if estimate is None else estimate.likely_error_ns / 1e9,
             outstanding_s={each.way.name: each.path.outstanding_s(sent_ns) for each in paths},
@@ -234,15 +239,20 @@ class DeadlineRouting:
         return taken
 
     def _patience_s(self, edge: str, chosen: Sequence[OpenPath], now_s: float) -> float:
-        if self._choosers[edge].mode is not Mode.ADAPTIVE:
+        if self._mode is not Mode.ADAPTIVE:
             return 0.0
-        return patience_s(
-            [each.path.quality for each in chosen],
-            self.deadline_s,
-            self._pairs.pair(edge).samples_per_s,
-            now_s,
-            most_s=self._policy.most_wait_s,
-        )
+        choice = self._choosers[edge].choice
+        known = self._patience.get(edge)
+        if known is None or known[0] is not choice:
+            found_s = patience_s(
+                [each.path.quality for each in chosen],
+                self.deadline_s,
+                max([each.path.samples_per_s for each in chosen], default=0.0),
+                now_s,
+                most_s=self._policy.most_wait_s,
+            )
+            known = self._patience[edge] = choice, found_s
+        return known[1]
 
     @property
     def last_plan(self) -> list[Group]:
@@ -251,6 +261,7 @@ class DeadlineRouting:
 
     def forget(self, edge: str) -> None:
         self._choosers.pop(edge, None)
+        self._patience.pop(edge, None)
         self._paths.pop(edge, None)
 
     def summary(self) -> list[dict[str, Any]]:

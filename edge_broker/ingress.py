@@ -344,6 +344,7 @@ class Ingress:
         for key, outflow in self._live.items():
             self._lingering[key] = 0.0
             self._pump.add(outflow)
+        self._pump.hurry()
         self.wake()
         self.tick()
 

@@ -294,15 +294,12 @@ class Outflow:
 
     def forward(self, now_s: float) -> bool:
         """Takes once from the source and sends it on; True when there may be more."""
-        self.has_more = self._forward(now_s)
-        return self.has_more
-
-    def _forward(self, now_s: float) -> bool:
         aim = self._aim
         is_ahead = aim is not None and aim.lower()
         ahead_ns = aim.sent_ns() if aim is not None and is_ahead else None
         packed, instances, has_more = self.source.take(self._take)
         has_more |= is_ahead and packed.count > 1  # two are taken ahead when there are more
+        self.has_more = has_more
         if self._trace is not None:
             self._taken_ns = time.time_ns()
         if len(packed.payload) > MOST_SAMPLE_BYTES and packed.largest > MOST_SAMPLE_BYTES:

@@ -59,6 +59,9 @@ class Path:
         """What was sent up to then has arrived, or is lost."""
         self._told_once: dict[Callable[[], None], None] = {}
         self._connection: tuple[Link, int] | None = None
+        self.samples = 0
+        """Of topics that may wait for company, sent since the last tick."""
+        self.samples_per_s = 0.0
 
     def carry(self, link: Link, now_s: float) -> None:
         """It is up, over this link. What was under way over another connection is not waited for:
@@ -150,14 +153,12 @@ class Pair:
         """By the link they use."""
         self.used_s = now_s
         self.batches = 0
-        self.samples = 0
         """Sent since the last tick."""
         self.hopeless_s = -inf
         """When a topic last had no path in time: whether that is still so is worth some probes."""
         self._estimate: tuple[int, OffsetEstimate] | None = None
         """What the delays of the paths are corrected by, and since when."""
         self.batches_per_s = 0.0
-        self.samples_per_s = 0.0
         self._heard_ping: tuple[int, int, int] | None = None
 
     def path(self, way: Way, now_s: float) -> Path:
@@ -192,8 +193,10 @@ class Pair:
 
     def count_rates(self, passed_s: float) -> None:
         self.batches_per_s += _RATE_SHARE * (self.batches / passed_s - self.batches_per_s)
-        self.samples_per_s += _RATE_SHARE * (self.samples / passed_s - self.samples_per_s)
-        self.batches = self.samples = 0
+        self.batches = 0
+        for path in self.paths.values():
+            path.samples_per_s += _RATE_SHARE * (path.samples / passed_s - path.samples_per_s)
+            path.samples = 0
 
     def heed_ping(self, ping: tuple[int, int, int] | None) -> None:
         """The last ping of the direct link. While samples flow over it nothing else asks for the

@@ -5,7 +5,7 @@ floods are let come together, and so are topics whose samples wait for company. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from edge_broker.dds.domain import LanDomain, Port
 from edge_broker.feed import Feed
@@ -36,26 +36,41 @@ class TakePump:
         self._on_replayed = on_replayed
         self._ready: dict[int, Outflow] = {}
         self._collecting: set[int] = set()
-        """Readers that nothing is taken from for a moment, so that more comes."""
-        self._waiting: list[tuple[Outflow, Port]] = []
-        """Those of them whose samples wait for company."""
+        """Readers whose flood is let come together."""
+        self._waiting: dict[int, Outflow] = {}
+        """Outflows whose samples wait for company; none of them is ready."""
+        self._resting: dict[int, Port] = {}
+        """Their readers, though they may be other outflows' by now."""
         self._departure: asyncio.TimerHandle | None = None
         """When the first of these must go; the others go with it."""
-        self._is_departing = False
+        self._due: set[int] = set()
+        """Outflows whose samples have waited, and are still to be taken."""
+        self._is_patient = True
         self._is_scheduled = False
         self._pace = Pace()
         self._flood = Flood()
 
     def add(self, outflow: Outflow) -> None:
         """It may have data."""
-        self._ready[outflow.key.number] = outflow
+        if outflow.key.number not in self._waiting:
+            self._ready[outflow.key.number] = outflow
 
     def discard(self, outflow: Outflow) -> None:
-        self._ready.pop(outflow.key.number, None)
+        number = outflow.key.number
+        self._ready.pop(number, None)
+        self._waiting.pop(number, None)
+        self._due.discard(number)
 
     def __contains__(self, outflow: Outflow) -> bool:
         """Whether it may still have data."""
-        return outflow.key.number in self._ready
+        return outflow.key.number in self._ready or outflow.key.number in self._waiting
+
+    def hurry(self) -> None:
+        """From now on nothing waits for company."""
+        self._is_patient = False
+        if self._departure is not None:
+            self._departure.cancel()
+            self._depart()
 
     def wake(self) -> None:
         """Something that may have held an outflow back has changed."""
@@ -74,12 +89,18 @@ class TakePump:
         for number, outflow in list(self._ready.items()):
             if self._is_collecting(outflow) or outflow.is_blocked(now_s):
                 continue
-            if outflow.patience_s and not (self._is_departing or outflow.has_more):
+            if self._should_wait(outflow):
                 self._let_wait(outflow)
                 continue
+            has_waited = number in self._due
+            self._due.discard(number)
             if outflow.forward(now_s):
                 can_go_on = True
-            elif outflow.last_count >= _FLOW_SAMPLES and isinstance(outflow.source, ReaderSource):
+            elif (
+                outflow.last_count >= _FLOW_SAMPLES
+                and isinstance(outflow.source, ReaderSource)
+                and not has_waited
+            ):
                 emptied.append((outflow, outflow.source.reader))
             else:
                 trickling += outflow.last_count > 0
@@ -87,7 +108,7 @@ class TakePump:
                 if isinstance(outflow.source, ReplaySource):
                     self._on_replayed(outflow)
         self._collect(emptied, now_s)
-        if can_go_on or len(self._collecting) > len(self._waiting):
+        if can_go_on or self._collecting:
             self._pace.forget()
             trickling = 0
         if can_go_on:
@@ -97,13 +118,22 @@ class TakePump:
         else:
             self._domain.wait_again()
 
+    def _should_wait(self, outflow: Outflow) -> bool:
+        """Once for each sample: neither what a take has left nor what could not go then."""
+        return bool(
+            outflow.patience_s
+            and self._is_patient
+            and not outflow.has_more
+            and outflow.key.number not in self._due
+        )
+
     def _let_wait(self, outflow: Outflow) -> None:
         """Its samples travel with those of others that come soon: see plan/path_patience.py."""
         assert isinstance(outflow.source, ReaderSource)
         reader = outflow.source.reader
-        self._collecting.add(reader.ref)
+        self._waiting[outflow.key.number] = self._ready.pop(outflow.key.number)
+        self._resting[reader.ref] = reader
         self._domain.ignore_reader(reader)
-        self._waiting.append((outflow, reader))
         loop = asyncio.get_running_loop()
         due_s = loop.time() + outflow.patience_s
         if self._departure is None or due_s < self._departure.when():
@@ -114,19 +144,25 @@ class TakePump:
     def _depart(self) -> None:
         """All that wait go."""
         self._departure = None
-        waiting, self._waiting = self._waiting, []
-        links = {link for outflow, _ in waiting for link in outflow.last_links}
+        waiting, self._waiting = self._waiting, {}
+        resting, self._resting = self._resting, {}
+        self._ready |= waiting
+        self._due |= waiting.keys()
+        links = {link for outflow in waiting.values() for link in outflow.last_links}
         for link in links:
             link.gather(True)
-        self._is_departing = True
-        self._end_collecting([reader for _, reader in waiting])
-        self._is_departing = False
-        for link in links:
-            link.gather(False)
+        try:
+            self.run()
+        finally:
+            for link in links:
+                link.gather(False)
+            self._heed(resting.values())
 
     def _is_collecting(self, outflow: Outflow) -> bool:
         source = outflow.source
-        return isinstance(source, ReaderSource) and source.reader.ref in self._collecting
+        return isinstance(source, ReaderSource) and (
+            source.reader.ref in self._collecting or source.reader.ref in self._resting
+        )
 
     def _collect(self, emptied: list[tuple[Outflow, Port]], now_s: float) -> None:
         """Lets the samples of a flood, in one topic or in many at once, come together for a moment:
@@ -152,6 +188,11 @@ class TakePump:
     def _end_collecting(self, readers: list[Port]) -> None:
         self._collecting.difference_update(reader.ref for reader in readers)
         self.run()
+        self._heed(readers)
+
+    def _heed(self, readers: Iterable[Port]) -> None:
+        """Those that are still there, and do not rest again."""
         for reader in readers:
-            if reader.ref not in self._collecting and reader.ref in self._readers:
+            is_away = reader.ref in self._collecting or reader.ref in self._resting
+            if not is_away and reader.ref in self._readers:
                 self._domain.heed_reader(reader)

@@ -11,18 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gateway.plan.path_choice import DEFAULT_TARGET
 from gateway.plan.path_quality import PathQuality
 
 WAIT_SHARE = 0.08
 """Of what the fastest of the paths takes."""
 SLACK_SHARE = 0.5
 """Of the time a sample has left when it arrives as it usually does."""
-HELD_UP_FACTOR = 1.5
-"""What takes so many times as long as usual has been held up …"""
+HELD_UP_FACTOR = 2.0
+"""What takes so many times as long as the fastest has been held up: by jitter it is less …"""
 HELD_UP_SHARE = 0.05
 """… and a path does that to so many samples or is not worth waiting for."""
+KNOWN_LEAST = 50.0
+"""Delays of each path: less is guessing."""
 COMPANY_LEAST = 1.0
 """Samples to be expected while one waits."""
+WAIT_LEAST_S = 0.002
+"""Timers are no finer than a millisecond."""
+LATER_MOST = 1.2
+"""By this factor more may come late because they waited: far fewer are to be held up."""
 
 
 def patience_s(
@@ -43,12 +50,22 @@ def patience_s(
     for level_s in levels:
         if level_s < deadline_s:
             wait_s = min(wait_s, SLACK_SHARE * (deadline_s - level_s))
-    if samples_per_s * wait_s < COMPANY_LEAST:
+    if wait_s < WAIT_LEAST_S or samples_per_s * wait_s < COMPANY_LEAST:
         return 0.0
-    return wait_s if any(_holds_up(each, now_s) for each in paths) else 0.0
+    if min(each.known(now_s) for each in paths) < KNOWN_LEAST:
+        return 0.0
+    if not any(
+        _holds_up(path, level_s, now_s) for path, level_s in zip(paths, levels, strict=True)
+    ):
+        return 0.0
+    return 0.0 if any(_is_too_close(each, deadline_s, wait_s, now_s) for each in paths) else wait_s
 
 
-def _holds_up(path: PathQuality, now_s: float) -> bool:
-    if path.level_s is None:
-        return False
-    return path.miss_probability(HELD_UP_FACTOR * path.level_s, now_s) >= HELD_UP_SHARE
+def _holds_up(path: PathQuality, level_s: float, now_s: float) -> bool:
+    return path.miss_probability(HELD_UP_FACTOR * level_s, now_s) >= HELD_UP_SHARE
+
+
+def _is_too_close(path: PathQuality, deadline_s: float, wait_s: float, now_s: float) -> bool:
+    """Whether the wait itself would make samples late."""
+    late = path.miss_probability(deadline_s, now_s)
+    return path.miss_probability(deadline_s - wait_s, now_s) > LATER_MOST * late + DEFAULT_TARGET

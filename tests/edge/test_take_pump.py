@@ -59,6 +59,7 @@ class FakeOutflow:
         self.last_bytes = 10
         self.last_links = [cast(Link, link)]
         self.is_held = False
+        self.is_faulty = False
         self.source = FakeSource(Port(number, number, 0, ("", "", None, "")))
         self._said = said
 
@@ -66,6 +67,8 @@ class FakeOutflow:
         return self.is_held
 
     def forward(self, now_s: float) -> bool:
+        if self.is_faulty:
+            raise RuntimeError("a fault")
         self._said.append(f"take {self.key.number}")
         self.has_more = self.more > 0
         self.more -= self.has_more
@@ -146,14 +149,14 @@ def test_what_is_left_after_a_take_does_not_wait_again() -> None:
         outflow.more = 3
         world.news(outflow)
         await world.until(lambda: world.said.count("take 1") == 4)
-        assert world.said[:3] == ["gather", "take 1", "let go"]
+        assert world.said == ["gather", "take 1", "let go", *(["take 1"] * 3)]
         assert cast(Outflow, outflow) not in world.pump
 
     run(scenario)
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_one_that_cannot_go_holds_up_no_other(is_gone: bool) -> None:
+def test_one_that_cannot_go_holds_up_no_other_and_goes_as_soon_as_it_can(is_gone: bool) -> None:
     async def scenario(world: World) -> None:
         held, other = world.outflow(1, 0.01), world.outflow(2, 0.02)
         world.news(held, other)
@@ -167,7 +170,62 @@ def test_one_that_cannot_go_holds_up_no_other(is_gone: bool) -> None:
         held.is_held = False
         world.said.clear()
         world.pump.run()
-        if not is_gone:
-            await world.until(lambda: world.said == ["gather", "take 1", "let go"])
+        assert world.said == ([] if is_gone else ["take 1"])
+
+    run(scenario)
+
+
+def test_what_has_waited_is_no_flood() -> None:
+    """However much came together, it does not wait a second time."""
+
+    async def scenario(world: World) -> None:
+        outflows = [world.outflow(number, 0.02) for number in range(1, 30)]
+        for outflow in outflows:
+            outflow.last_count = 100
+        world.news(*outflows)
+        await world.until(lambda: not world.domain.ignored)
+        assert world.said.count("gather") == 1
+        assert not any(cast(Outflow, outflow) in world.pump for outflow in outflows)
+
+    run(scenario)
+
+
+def test_who_takes_over_a_reader_meanwhile_has_it_when_the_others_go() -> None:
+    async def scenario(world: World) -> None:
+        old, new = world.outflow(1, 0.02), world.outflow(2, 0.0)
+        new.source = old.source
+        world.news(old)
+        world.pump.discard(cast(Outflow, old))
+        world.news(new)
+        assert world.said == []
+        await world.until(lambda: not world.domain.ignored)
+        assert world.said == ["take 2"]
+
+    run(scenario)
+
+
+def test_nothing_waits_any_longer_when_the_edge_leaves() -> None:
+    async def scenario(world: World) -> None:
+        waiting, later = world.outflow(1, 3600), world.outflow(2, 3600)
+        world.news(waiting)
+        world.pump.hurry()
+        assert world.said == ["gather", "take 1", "let go"]
+        world.news(later)
+        assert world.said[-1] == "take 2"
+        assert not world.domain.ignored
+        assert cast(Outflow, later) not in world.pump
+
+    run(scenario)
+
+
+def test_a_fault_leaves_no_link_gathering_and_no_reader_unheeded() -> None:
+    async def scenario(world: World) -> None:
+        faulty, other = world.outflow(1, 3600), world.outflow(2, 3600)
+        faulty.is_faulty = True
+        world.news(faulty, other)
+        with pytest.raises(RuntimeError):
+            world.pump.hurry()
+        assert world.said == ["gather", "let go"]
+        assert not world.domain.ignored
 
     run(scenario)

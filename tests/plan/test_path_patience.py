@@ -64,6 +64,36 @@ def test_nobody_waits_longer_than_was_asked_for() -> None:
     assert patience_s([quality], 0.6, 200.0, now_s, most_s=0.0) == 0.0
 
 
+@pytest.mark.parametrize("is_exponential", [True, False])
+def test_a_path_that_is_merely_unsteady_is_not_worth_a_wait(is_exponential: bool) -> None:
+    random = Random(3)
+    quality, now_s = PathQuality("express"), 0.0
+    for _ in range(4000):
+        now_s += 0.01
+        jitter_s = random.expovariate(1 / 0.015) if is_exponential else random.uniform(0.0, 0.03)
+        quality.observe((0.06 if is_exponential else 0.04) + jitter_s, now_s)
+    for deadline_s in (0.01, 0.075, 0.1, 0.12, 0.5):
+        assert patience_s([quality], deadline_s, 4000.0, now_s, most_s=MOST_S) == 0.0
+
+
+def test_nobody_waits_where_the_wait_itself_would_make_samples_late() -> None:
+    random = Random(4)
+    quality, now_s = PathQuality("express"), 0.0
+    for _ in range(4000):
+        now_s += 0.01
+        held_up_s = 0.5 if random.random() < 0.1 else 0.0
+        quality.observe(0.2 + random.uniform(0.0, 0.03) + held_up_s, now_s)
+    assert patience_s([quality], 0.235, 4000.0, now_s, most_s=MOST_S) == 0.0
+    assert patience_s([quality], 0.3, 4000.0, now_s, most_s=MOST_S) > 0.0
+
+
+def test_nobody_waits_on_a_path_that_has_hardly_been_seen_nor_for_less_than_timers_can() -> None:
+    new, now_s = path(0.25, count=20)
+    assert patience_s([new], 0.6, 200.0, now_s, most_s=MOST_S) == 0.0
+    short, now_s = path(0.01)
+    assert patience_s([short], 0.6, 1e5, now_s, most_s=MOST_S) == 0.0
+
+
 def test_nobody_waits_where_nobody_else_comes() -> None:
     quality, now_s = path(0.25)
     assert patience_s([quality], 0.6, 10.0, now_s, most_s=MOST_S) == 0.0
@@ -83,7 +113,7 @@ def test_nobody_waits_for_paths_nothing_is_known_of() -> None:
 def test_no_wait_makes_a_sample_late_or_is_noticed(
     levels: list[float], deadline_s: float, samples_per_s: float
 ) -> None:
-    paths = [path(level_s, count=20) for level_s in levels]
+    paths = [path(level_s, count=100) for level_s in levels]
     found_s = patience_s(
         [quality for quality, _ in paths], deadline_s, samples_per_s, paths[0][1], most_s=MOST_S
     )
