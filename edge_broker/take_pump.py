@@ -92,14 +92,13 @@ class TakePump:
             if self._should_wait(outflow):
                 self._let_wait(outflow)
                 continue
-            has_waited = number in self._due
             self._due.discard(number)
             if outflow.forward(now_s):
                 can_go_on = True
             elif (
                 outflow.last_count >= _FLOW_SAMPLES
                 and isinstance(outflow.source, ReaderSource)
-                and not has_waited
+                and not outflow.patience_s  # it comes together by waiting
             ):
                 emptied.append((outflow, outflow.source.reader))
             else:
