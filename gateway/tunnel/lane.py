@@ -79,7 +79,8 @@ class Lane:
         return all(sent)
 
     def gather(self, is_gathered: bool) -> None:
-        """What is sent from now on leaves together, when that is over; over gRPC it does anyway."""
+        """What is sent from now on leaves together, when that is over; over gRPC all but the first
+        does anyway."""
         if self._express is not None:
             self._express.gather(is_gathered)
 
