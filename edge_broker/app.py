@@ -23,6 +23,7 @@ from edge_broker.links import Link, Links
 from edge_broker.reconcile import Reconciler
 from edge_broker.tracing import Tracing
 from edge_broker.type_shop import TypeShop
+from edge_broker.vigil import Vigil
 from gateway.command import add_setting, require_settings
 from gateway.config import Config, split_address
 from gateway.coordination.nodes import SessionState
@@ -209,6 +210,7 @@ class Edge:
             self._metrics,
             deadlines,
         )
+        self._vigil = Vigil(config.express.awake_deadline_s, self._metrics)
         self._health: HealthServer | None = None
         self._garbage = 0
         self._published_malformed: Counter[str] = Counter()
@@ -338,6 +340,7 @@ class Edge:
                 self._observe()
 
     def _observe(self) -> None:
+        self._keep_vigil()
         self._links.observe()
         self._ingress.observe()
         self._egress.observe()
@@ -348,6 +351,12 @@ class Edge:
         for kind, count in (malformed - self._published_malformed).items():
             self._metrics.bad_records.labels(kind).inc(count)
         self._published_malformed = malformed.copy()
+
+    def _keep_vigil(self) -> None:
+        strict_s = self._vigil.deadline_s
+        if strict_s > 0:
+            passed = self._ingress.samples_within(strict_s) + self._egress.samples_within(strict_s)
+            self._vigil.look(passed, time.monotonic())
 
     async def _tell_when_registered(self) -> None:
         while True:
@@ -388,6 +397,7 @@ class Edge:
         await self._links.close()
         await self._types.close()
         self._domain.close()
+        self._vigil.end()
         await self._zk.stop()
         if self._writer is not None:
             self._writer.stop()

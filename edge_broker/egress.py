@@ -495,6 +495,14 @@ class Egress:
         """Topics that need the tree and the links as long as their mirrors stay."""
         return {key.topic for key in self._mirrors}
 
+    def samples_within(self, deadline_s: float) -> int:
+        """Written so far of topics with this deadline or a stricter one."""
+        return sum(
+            mirror.samples
+            for mirror in self._mirrors.values()
+            if mirror.profile.qos.deadline_ns <= deadline_s * 1e9
+        )
+
     def observe(self) -> None:
         """Writes what is known of mirrors and streams into the metrics."""
         for inbound, mirror in self._inbound.values():

@@ -517,6 +517,14 @@ class Ingress:
         """Topics that need the tree and the links as long as their streams last."""
         return {outflow.topic for outflow in self._streams.values()}
 
+    def samples_within(self, deadline_s: float) -> int:
+        """Sent so far of topics with this deadline or a stricter one."""
+        return sum(
+            outflow.stream.next_number - 1
+            for outflow in self._live.values()
+            if outflow.deadline is not None and outflow.deadline.deadline_s <= deadline_s
+        )
+
     def observe(self) -> None:
         """Writes what is known of the streams into the metrics."""
         self._gauges.show(self._streams.values(), self._view, self._kept_beyond_bytes)

@@ -282,6 +282,15 @@ class Express(Group):
         "the path takes, nor half of the time left. What travels together is held up less often. "
         "0: each goes at once.",
     )
+    awake_deadline_s: float = Field(
+        default=0.0,
+        ge=0.0,
+        le=1.0,
+        description="Seconds; while samples of topics with this deadline or a stricter one flow, "
+        "the edge keeps the processors of its machine awake, so that a lone sample takes half as "
+        "long. All of them then draw power as if they worked, which nobody may do to a machine "
+        "unasked: 0, the default, is never. Needs write access to `/dev/cpu_dma_latency`.",
+    )
     most_links: int = Field(
         default=64,
         ge=1,

@@ -219,6 +219,13 @@ class BrokerMetrics:
             "peer",
         )
 
+        self._section, self._on = "Machine", ("edge",)
+        self.processors_awake = self._gauge(
+            "ddswan_processors_awake",
+            "1 while this edge keeps the processors of its machine awake "
+            "(`express.awake_deadline_s`).",
+        )
+
         self._section, self._on = "Relay", ("router",)
         self.relayed_frames = self._counter(
             "ddswan_relayed_frames", "Frames that came from an edge.", "peer"

@@ -1,13 +1,16 @@
 """Single samples of deadline topics over direct links, which take the shortcut, while everything
-around them changes: who comes late, who leaves, copies that come another way.
+around them changes: who comes late, who leaves, copies that come another way. Meanwhile processors
+stay awake.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
+from edge_broker.vigil import DEVICE
 from tests.e2e.conftest import watched
 from tests.e2e.traffic import (
     assert_same_order,
@@ -33,7 +36,11 @@ VISITS = 8
 def fabric() -> Iterator[Fabric]:
     lans = ["a", "b", "c"]
     wan = Wan(direct=[("a", "b"), ("a", "c")], is_emulated=False)
-    settings = {**EDGE_METRICS, "DDSWAN_EXPRESS_MODES": "twice*=duplicate"}
+    settings = {
+        **EDGE_METRICS,
+        "DDSWAN_EXPRESS_MODES": "twice*=duplicate",
+        "DDSWAN_EXPRESS_AWAKE_DEADLINE_S": "0.1",
+    }
     with Lab(*lans, wan=wan) as lab, watched(Fabric(lab, lans, settings=settings)) as running:
         yield running
 
@@ -81,3 +88,35 @@ def test_copies_that_come_another_way_meanwhile_are_copies(fabric: Fabric) -> No
     leave(publisher)
     for name in names:
         assert_same_samples(publisher, subscriber, name)
+
+
+def test_processors_stay_awake_while_very_strict_topics_flow(fabric: Fabric) -> None:
+    """In both LANs of such a topic, on the machine itself, and no longer than it flows."""
+    may = os.access(DEVICE, os.W_OK)
+
+    def awake() -> dict[str, bool]:
+        lines = {lan: fabric.ask(lan, "/metrics").decode().splitlines() for lan in "abc"}
+        return {
+            lan: any(
+                line.startswith("ddswan_processors_awake{") and line.endswith(" 1.0")
+                for line in found
+            )
+            for lan, found in lines.items()
+        }
+
+    def latency_us() -> int:
+        return int.from_bytes(DEVICE.read_bytes(), "little") if may else -1
+
+    at_rest_us = latency_us()
+    for deadline, expected in (("--deadline-ms=200", False), ("--deadline-ms=100", may)):
+        name = f"strict{deadline[-3:]}"
+        subscriber = subscribe(fabric, "b", name, deadline)
+        publisher = publish(fabric, "a", name, deadline, *ENDLESS)
+        subscriber.wait_for_line('"index": 150,', 30.0)
+        wanted = {"a": expected, "b": expected, "c": False}
+        wait_until(lambda w=wanted: awake() == w, 10.0, f"awake: {wanted}")  # type: ignore[misc]
+        assert latency_us() == (0 if expected else at_rest_us)
+        leave(publisher)
+        subscriber.terminate()
+    wait_until(lambda: not any(awake().values()), 10.0, "nobody awake")
+    assert latency_us() == at_rest_us
