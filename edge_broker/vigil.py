@@ -1,6 +1,6 @@
-"""Keeps the processors of the edge's machine awake while topics with very strict deadlines flow: one that
-rests takes as long to wake as all that an edge does with a lone sample. Asked once a second by app.py,
-if an operator wants it.
+"""Keeps the processors of the edge's machine awake while topics with very strict deadlines flow: to
+wake one that rests takes as long as all that an edge does with a lone sample. Asked once a second
+by app.py, if an operator wants it.
 """
 
 from __future__ import annotations

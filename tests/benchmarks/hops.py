@@ -16,13 +16,11 @@ _IN_PORT, _OUT_PORT = "5000", "5001"
 _FIRST_TCP_PORT = 5002
 
 
-def measure(
-    fabric: Fabric, rate_hz: float, seconds: float, warm_up_s: float, repetition: int
-) -> Result:
-    """From LAN a to LAN b over their direct link, so many samples a second."""
+def measure(fabric: Fabric, rate_hz: float, seconds: float, warm_up_s: float, turn: int) -> Result:
+    """From LAN a to LAN b over their direct link, at this rate; each turn has a port of its own."""
     program = str(compiled(_SOURCE, _COMPILE, ("-pthread",)))
     count, uncounted = round((seconds + warm_up_s) * rate_hz), round(warm_up_s * rate_hz)
-    there, tcp_port = fabric.lab.express_address("b", "a"), str(_FIRST_TCP_PORT + repetition)
+    there, tcp_port = fabric.lab.express_address("b", "a"), str(_FIRST_TCP_PORT + turn)
     a, b = fabric.lab.lan("a"), fabric.lab.lan("b")
     subscriber = b.spawn([program, "sub", _OUT_PORT, str(count), str(uncounted)], name="hops-sub")
     subscriber.wait_for_line("ready")

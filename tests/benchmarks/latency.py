@@ -1,12 +1,17 @@
 """One-way latency through edge, router and edge, and over a direct link, beside plain DDS in one
-run: ten topics of 20 samples a second, 64 bytes, RELIABLE KEEP_ALL. Run by `./dev bench latency`.
+run: ten topics of 20 samples a second, 64 bytes, RELIABLE KEEP_ALL; once more with processors that
+do not rest. Run by `./dev bench latency`.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from typing import NamedTuple
 
+from edge_broker.vigil import DEVICE
 from tests.benchmarks import hops
 from tests.benchmarks.measure import (
     Meter,
@@ -29,6 +34,8 @@ RATE_HZ = 20
 SIZE = 64
 DEADLINE_MS = 100
 """What topics for the direct link offer and ask for."""
+AWAKE_DEADLINE_MS = 75
+"""And those for which edges keep the processors awake."""
 _KEYS = ("p50_us", "p99_us", "max_us")
 _COUNT = "count"
 WARM_UP_S = 2.0
@@ -55,28 +62,51 @@ class Arm(NamedTuple):
 PLAIN = Arm("plain", "plain", "plain")
 ROUTED = Arm("routed", "a", "b", (), 8.0, 3.0)
 EXPRESS = Arm("express", "a", "b", (f"--deadline-ms={DEADLINE_MS}",), 3.0, 2.0)
-GATEWAYS = (ROUTED, EXPRESS)
-ARMS = (PLAIN, *GATEWAYS)
+AWAKE = Arm("express_awake", "a", "b", (f"--deadline-ms={AWAKE_DEADLINE_MS}",), 3.0, 2.0)
+"""With processors that the edges keep awake."""
+AWAKE_PLAIN = Arm("plain_awake", "plain", "plain")
+"""What plain DDS takes if somebody does so for it."""
+GATEWAYS = (ROUTED, EXPRESS, AWAKE)
+ARMS = (PLAIN, *GATEWAYS, AWAKE_PLAIN)
 SOCKETS = "sockets"
 """The hops of the express path with nothing but sockets in between."""
+AWAKE_SOCKETS = "sockets_awake"
+SETTINGS = {"DDSWAN_EXPRESS_AWAKE_DEADLINE_S": str(AWAKE_DEADLINE_MS / 1e3)}
 
 
 def run(options: Options) -> int:
     lans = ["a", "b"]
-    runs: dict[str, list[Result]] = {name: [] for name in (*(arm.name for arm in ARMS), SOCKETS)}
+    names = [*(arm.name for arm in ARMS), SOCKETS, AWAKE_SOCKETS]
+    runs: dict[str, list[Result]] = {name: [] for name in names}
     began = environment()
     wan = Wan(direct=[("a", "b")], is_emulated=False)
-    with Lab(*lans, "plain", wan=wan) as lab, Fabric(lab, lans) as fabric:
+    with Lab(*lans, "plain", wan=wan) as lab, Fabric(lab, lans, settings=SETTINGS) as fabric:
         for repetition in range(options.repetitions):
             # The brokers forget the topics of one arm, which takes some seconds, while they have
             # no part in the next.
             for arm in (ROUTED, PLAIN, EXPRESS):
                 runs[arm.name].append(measure(fabric, options, repetition, arm))
-            runs[SOCKETS].append(measure_sockets(fabric, options, repetition))
+            runs[SOCKETS].append(measure_sockets(fabric, options, 2 * repetition, SOCKETS))
+            runs[AWAKE.name].append(measure(fabric, options, repetition, AWAKE))
+            with processors_awake():
+                runs[AWAKE_PLAIN.name].append(measure(fabric, options, repetition, AWAKE_PLAIN))
+                found = measure_sockets(fabric, options, 2 * repetition + 1, AWAKE_SOCKETS)
+                runs[AWAKE_SOCKETS].append(found)
     result = conclude(options, runs) | {"environment": began}
     show(result)
     write_json(options.json, result)
     return 0
+
+
+@contextmanager
+def processors_awake() -> Iterator[None]:
+    """As an edge does it, for those that do not."""
+    device = os.open(DEVICE, os.O_WRONLY)
+    try:
+        os.write(device, bytes(4))
+        yield
+    finally:
+        os.close(device)
 
 
 def measure(fabric: Fabric, options: Options, repetition: int, arm: Arm) -> Result:
@@ -106,10 +136,10 @@ def measure(fabric: Fabric, options: Options, repetition: int, arm: Arm) -> Resu
     return found
 
 
-def measure_sockets(fabric: Fabric, options: Options, repetition: int) -> Result:
+def measure_sockets(fabric: Fabric, options: Options, turn: int, name: str) -> Result:
     warm_up_s = QUICK_WARM_UP_S if options.is_quick else WARM_UP_S
-    found = hops.measure(fabric, TOPICS * RATE_HZ, options.seconds, warm_up_s, repetition)
-    print(f"{SOCKETS}: " + ", ".join(f"{key} {found[key]:.0f}" for key in _KEYS), flush=True)
+    found = hops.measure(fabric, TOPICS * RATE_HZ, options.seconds, warm_up_s, turn)
+    print(f"{name}: " + ", ".join(f"{key} {found[key]:.0f}" for key in _KEYS), flush=True)
     return found
 
 
@@ -135,8 +165,11 @@ def conclude(options: Options, runs: dict[str, list[Result]]) -> Result:
             for arm in GATEWAYS
         },
         "least": {
-            "p50_over_plain": arms[SOCKETS]["p50_us"] / arms[PLAIN.name]["p50_us"],
-            "p99_over_own_p50": arms[SOCKETS]["p99_us"] / arms[SOCKETS]["p50_us"],
+            name: {
+                "p50_over_plain": arms[name]["p50_us"] / arms[PLAIN.name]["p50_us"],
+                "p99_over_own_p50": arms[name]["p99_us"] / arms[name]["p50_us"],
+            }
+            for name in (SOCKETS, AWAKE_SOCKETS)
         },
         "processes": {
             arm.name: median_usage([row["processes"] for row in runs[arm.name]]) for arm in ARMS
@@ -162,10 +195,10 @@ def show(result: Result) -> None:
                 )
             ],
         )
-        least = result["least"]
-        print(
-            f"the hops of the express path with bare sockets in C: {least['p50_over_plain']:.1f} "
-            f"times plain DDS, p99 {least['p99_over_own_p50']:.1f} times its own p50"
-        )
+        for name, least in result["least"].items():
+            print(
+                f"{name}, the hops of the express path in C: {least['p50_over_plain']:.1f} times "
+                f"plain DDS, p99 {least['p99_over_own_p50']:.1f} times its own p50"
+            )
     for name, usage in result["processes"].items():
         print_usage(name, usage)
