@@ -250,6 +250,7 @@ class DeadlineRouting:
                 max([each.path.samples_per_s for each in chosen], default=0.0),
                 now_s,
                 most_s=self._policy.most_wait_s,
+                target=self._policy.target,
             )
             known = self._patience[edge] = choice, found_s
         return known[1]

@@ -39,9 +39,10 @@ def patience_s(
     now_s: float,
     *,
     most_s: float,
+    target: float = DEFAULT_TARGET,
 ) -> float:
     """For the paths its samples take now; 0: each goes at once. `samples_per_s`: of all topics that
-    go the same way."""
+    go the same way. `target`: the share of samples that may miss the deadline."""
     levels = [each.level_s for each in paths if each.level_s is not None]
     if not levels or len(levels) < len(paths):
         return 0.0
@@ -58,14 +59,17 @@ def patience_s(
         _holds_up(path, level_s, now_s) for path, level_s in zip(paths, levels, strict=True)
     ):
         return 0.0
-    return 0.0 if any(_is_too_close(each, deadline_s, wait_s, now_s) for each in paths) else wait_s
+    too_close = any(_is_too_close(each, deadline_s, wait_s, now_s, target) for each in paths)
+    return 0.0 if too_close else wait_s
 
 
 def _holds_up(path: PathQuality, level_s: float, now_s: float) -> bool:
     return path.miss_probability(HELD_UP_FACTOR * level_s, now_s) >= HELD_UP_SHARE
 
 
-def _is_too_close(path: PathQuality, deadline_s: float, wait_s: float, now_s: float) -> bool:
+def _is_too_close(
+    path: PathQuality, deadline_s: float, wait_s: float, now_s: float, target: float
+) -> bool:
     """Whether the wait itself would make samples late."""
     late = path.miss_probability(deadline_s, now_s)
-    return path.miss_probability(deadline_s - wait_s, now_s) > LATER_MOST * late + DEFAULT_TARGET
+    return path.miss_probability(deadline_s - wait_s, now_s) > LATER_MOST * late + target

@@ -84,6 +84,7 @@ def test_nobody_waits_where_the_wait_itself_would_make_samples_late() -> None:
         held_up_s = 0.5 if random.random() < 0.1 else 0.0
         quality.observe(0.2 + random.uniform(0.0, 0.03) + held_up_s, now_s)
     assert patience_s([quality], 0.235, 4000.0, now_s, most_s=MOST_S) == 0.0
+    assert patience_s([quality], 0.235, 4000.0, now_s, most_s=MOST_S, target=0.5) > 0.0
     assert patience_s([quality], 0.3, 4000.0, now_s, most_s=MOST_S) > 0.0
 
 
