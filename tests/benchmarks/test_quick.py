@@ -27,11 +27,14 @@ def test_latency(tmp_path: Path) -> None:
         "routed": 200,
         "express": 200,
         "sockets": 200,
+        "express_awake": 200,
+        "plain_awake": 200,
+        "sockets_awake": 200,
     }
     brokers = {"e-a", "e-b", "r1", "zookeeper"}
     applications = {"publisher", "subscriber"}
     assert set(result["processes"]["plain"]) == applications
-    for name in ("routed", "express"):
+    for name in ("routed", "express", "express_awake"):
         assert set(result["processes"][name]) == brokers | applications
     assert result["environment"]["commit"]
 
