@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -96,7 +97,10 @@ class Ingress:
         DDS; 0: it has come, or does not matter."""
         self._adopted: dict[tuple[int, str], float] = {}
         """Stream and subscriber that were brought together by a hand-over, not by a request, and
-        until when that may stay so."""
+        until when that may stay so if there is a way to ask."""
+        self._away_since_s: dict[tuple[str, int], float] = {}
+        """Subscribing edges and their lives that are in the tree no longer, nor linked: perhaps cut
+        off, and then they come back for what they have missed."""
         self._gauges = StreamGauges(metrics, clock)
         self._aimed_for = -1
         """The generation of links the aims of all outflows are good for, at least."""
@@ -225,6 +229,9 @@ class Ingress:
         if self._is_stopping:
             return
         self._local = dict(profiles)
+        for topic, count in Counter(topic for topic, _ in self._live).items():
+            if count > 1:  # a writer may have gone over from one to another
+                self._settle_aims(topic)
         now_s = self._clock()
         for key, outflow in list(self._live.items()):
             if key in profiles:
@@ -237,18 +244,41 @@ class Ingress:
                     self._hand_over(outflow, successor, now_s)
         self.wake()
 
+    def _settle_aims(self, topic: str) -> None:
+        """Some of its samples belong to other profiles than they did: none goes ahead as what it
+        was."""
+        for (other, _), outflow in list(self._live.items()):
+            if other == topic:
+                outflow.settle_aim()
+
     def set_view(self, view: FabricView) -> None:
-        """Subscribers whose edge is gone from the tree, or lives a new life, are dropped."""
         self._view = view
-        for outflow in list(self._streams.values()):
-            for edge, incarnation in list(outflow.stream.subscribers.items()):
-                if not self._is_alive(edge, incarnation):
-                    _log.info("subscriber is gone", topic=outflow.topic, edge=edge)
-                    self._drop_subscriber(outflow, edge)
+        self._drop_the_gone()
+        for outflow in self._streams.values():
             self._heed_policy(outflow)
-            self._settle(outflow)
         self._renew_aims()
         self.wake()
+
+    def _drop_the_gone(self) -> None:
+        """Subscribers whose edge lives a new life go at once; those that have left the tree, where
+        nothing is kept for them or they stay away for too long. An edge that leaves on purpose says
+        so."""
+        now_s = self._clock()
+        away_since_s: dict[tuple[str, int], float] = {}
+        for outflow in list(self._streams.values()):
+            for edge, incarnation in list(outflow.stream.subscribers.items()):
+                if self._is_alive(edge, incarnation):
+                    continue
+                since_s = self._away_since_s.get((edge, incarnation), now_s)
+                is_new_life = edge in self._view.edges
+                is_patient = now_s < since_s + self._limits.laggard_timeout_s
+                if outflow.is_reliable and is_patient and not is_new_life:
+                    away_since_s[edge, incarnation] = since_s
+                    continue
+                _log.info("subscriber is gone", topic=outflow.topic, edge=edge)
+                self._drop_subscriber(outflow, edge)
+            self._settle(outflow)
+        self._away_since_s = away_since_s
 
     def _heed_policy(self, outflow: Outflow) -> None:
         """Whether a topic has a strict deadline may be advised at any time."""
@@ -306,10 +336,13 @@ class Ingress:
         for key, outflow in self._live.items():
             outflow.announce_life(now_s, self._feeds[key].is_alive)
         for (number, edge), until_s in list(self._adopted.items()):
-            if now_s > until_s:
+            outflow = self._streams[number]
+            if now_s > until_s and self._links.path(outflow.topic, edge) is not None:
                 del self._adopted[number, edge]
-                self._drop_subscriber(self._streams[number], edge)
-                self._settle(self._streams[number])
+                self._drop_subscriber(outflow, edge)
+                self._settle(outflow)
+        if self._away_since_s:
+            self._drop_the_gone()
         for key, until_s in list(self._lingering.items()):
             self._end_when_empty(self._live[key], until_s, now_s)
         if self._is_stopping and not any(outflow.plan() for outflow in self._streams.values()):
@@ -393,6 +426,7 @@ class Ingress:
         topic_type = self._types.topic_type(profile.type_name, type_hash, profile.keyed)
         if topic_type is None:
             return None
+        self._settle_aims(topic)
         try:
             feed = Feed(
                 topic,

@@ -37,6 +37,9 @@ STANDBY = "standby"
 _LINGER_S = 5.0
 """How long the link to a router stays when nobody wants it any longer: some times what is repeated
 until it is answered."""
+_ABSENCE_S = 20.0
+"""And when that router is gone from the tree, though the link is up: it has lost ZooKeeper, or
+ZooKeeper has lost everybody, and they come back one after the other."""
 
 _LAST_BACKOFF_S = 30.0
 """Between two attempts to reach a router beside gRPC: a firewall may be there for good."""
@@ -129,16 +132,18 @@ class Links:
         self, wanted: dict[str, str], express: Mapping[str, Candidate], view: FabricView
     ) -> None:
         """Holds links to these routers (address by router) and these edges. A link nobody wants
-        any longer is closed, after what is still to be said over it: that a stream is over. One to
-        a router that moved is opened anew. While the tree is away the view stays, and so do the
+        any longer is closed, after what is still to be said over it: that a stream is over; one to
+        a router that is merely gone from the tree, after it had time to come back. One to a router
+        that moved is opened anew. While the tree is away the view stays, and so do the
         links."""
         for router, link in list(self._links.items()):
             if router not in wanted:
-                if not link.is_up or router not in view.routers:
+                if not link.is_up:
                     self._close(router)
                 elif router not in self._lingering:
+                    linger_s = _LINGER_S if router in view.routers else _ABSENCE_S
                     loop = asyncio.get_running_loop()
-                    self._lingering[router] = loop.call_later(_LINGER_S, self._close, router)
+                    self._lingering[router] = loop.call_later(linger_s, self._close, router)
             elif wanted[router] != link.address:
                 self._close(router)
             elif (timer := self._lingering.pop(router, None)) is not None:

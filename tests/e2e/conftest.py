@@ -75,10 +75,8 @@ def brokers_are_running(request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def own_fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two LANs and two routers for one test to break. Sessions end soon after their brokers.
-    Parameter: whether edges reach routers by gRPC alone."""
-    settings = {"DDSWAN_ZOOKEEPER_SESSION_TIMEOUT_S": "4"}
-    if getattr(request, "param", False):
-        settings["DDSWAN_ROUTER_EXPRESS_LISTEN"] = "none"
+    Parameter: more settings."""
+    settings = {"DDSWAN_ZOOKEEPER_SESSION_TIMEOUT_S": "4"} | getattr(request, "param", {})
     with Lab("a", "b") as lab, watched(Fabric(lab, ["a", "b"], routers=2, settings=settings)) as up:
         yield up
 

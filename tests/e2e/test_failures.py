@@ -20,7 +20,10 @@ FAST_FLOW = ("--rate=400", *FLOW[1:])
 
 
 both_ways = pytest.mark.parametrize(
-    "own_fabric", [False, True], ids=["express", "gRPC alone"], indirect=True
+    "own_fabric",
+    [{}, {"DDSWAN_ROUTER_EXPRESS_LISTEN": "none"}],
+    ids=["express", "gRPC alone"],
+    indirect=True,
 )
 
 

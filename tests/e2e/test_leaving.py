@@ -4,9 +4,12 @@ LANs, in order, and nothing stays behind.
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.traffic import (
     Record,
     assert_same_order,
+    assert_same_samples,
     finish,
     indices,
     leave,
@@ -14,8 +17,10 @@ from tests.e2e.traffic import (
     publish,
     subscribe,
 )
-from tests.lab.fabric import Fabric
+from tests.lab.fabric import Fabric, edge_of
 from tests.lab.process import Process, wait_until
+
+IMPATIENT = {"DDSWAN_STREAM_LAGGARD_TIMEOUT_S": "2"}
 
 
 def states(process: Process) -> list[Record]:
@@ -102,8 +107,29 @@ def test_a_writer_changes_its_strength(fabric: Fabric) -> None:
     assert again == list(range(351, len(operations)))
 
 
+def test_a_lan_cut_off_for_longer_than_its_session_misses_nothing(own_fabric: Fabric) -> None:
+    """Nor does it get anything twice; whichever of the two LANs it is."""
+    fabric = own_fabric
+    subscriber = subscribe(fabric, "b", "cut_off")
+    publisher = publish(fabric, "a", "cut_off", "--rate=100", "--count=100000", "--stay-s=-1")
+    subscriber.wait_for_line('"index": 50,', 30.0)
+    for lan in ("b", "a"):
+        before = len(indices(subscriber))
+        fabric.lab.cut(lan)
+        gone = f"edges/{edge_of(lan)}"
+        fabric.wait_for_tree(lambda tree, node=gone: node not in tree, 20.0, "the session is over")  # type: ignore[misc]
+        fabric.lab.heal(lan)
+        subscriber.wait_for_records(before + 1000, 30.0)
+    leave(publisher)
+    sent = [record["index"] for record in of(publisher, "written")]
+    wait_until(lambda: indices(subscriber)[-1] == sent[-1], 20.0, "all has come")
+    subscriber.terminate()
+    assert_same_samples(publisher, subscriber)
+
+
+@pytest.mark.parametrize("own_fabric", [IMPATIENT], indirect=True, ids=["impatient"])
 def test_a_lan_the_others_had_given_up_is_served_again(own_fabric: Fabric) -> None:
-    """Cut off for longer than its session lives."""
+    """Cut off for longer than anybody waits for it."""
     fabric = own_fabric
     subscriber = subscribe(fabric, "b", "given_up")
     publisher = publish(fabric, "a", "given_up", "--rate=100", "--count=100000", "--stay-s=-1")
@@ -202,3 +228,24 @@ def test_an_edge_stops_in_time_when_its_subscribers_were_killed(own_fabric: Fabr
     subscriber.kill()
     assert edge.terminate(6.0) == 0  # what nobody will confirm is waited for once, not for each
     publisher.kill()
+
+
+def test_late_joiners_get_the_history_after_a_lan_was_cut_off_for_long(own_fabric: Fabric) -> None:
+    """Of a writer that has nothing new to say."""
+    fabric = own_fabric
+    options = ("--durability=transient_local", "--type=keyed", "--keys=3")
+    subscriber = subscribe(fabric, "b", "kept", *options[:2])
+    publisher = publish(fabric, "a", "kept", *options, "--count=3", "--stay-s=-1")
+    subscriber.wait_for_line('"index": 2,', 30.0)
+    for lan in ("b", "a"):
+        fabric.lab.cut(lan)
+        gone = f"edges/{edge_of(lan)}"
+        fabric.wait_for_tree(lambda tree, node=gone: node not in tree, 20.0, "the session is over")  # type: ignore[misc]
+        if lan == "a":
+            fabric.edge("b").wait_for_line("mirror removed.*topic=kept", 20.0)
+        fabric.lab.heal(lan)
+        late = subscribe(fabric, "b", "kept", *options[:2])
+        wait_until(lambda s=late: sorted(indices(s)) == [0, 1, 2], 30.0, f"after {lan} was away")  # type: ignore[misc]
+        late.terminate()
+    leave(publisher)
+    subscriber.terminate()

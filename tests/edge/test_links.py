@@ -167,6 +167,7 @@ def test_a_link_nobody_wants_stays_for_what_is_still_to_be_said(
 ) -> None:
     """And when it is wanted again in time it is the same one."""
     monkeypatch.setattr(links_module, "_LINGER_S", 0.2)
+    monkeypatch.setattr(links_module, "_ABSENCE_S", 0.8)
 
     async def test() -> None:
         async with routers("r1") as made:
@@ -189,11 +190,17 @@ def test_a_link_nobody_wants_stays_for_what_is_still_to_be_said(
                 links.converge({}, {}, idle)
                 await until(lambda: set(made["r1"].server.neighbours) == {"b"})
                 assert links.path("t", "b") is None
-                # One to a router that is gone from the tree does not stay.
+                # One to a router that is gone from the tree stays until it had time to come back.
                 links.converge(wanted, {}, view("r1", None))
                 await until(lambda: links.path("t", "b") is not None)
+                second = links.path("t", "b")
                 links.converge({}, {}, FabricView())
-                assert links.path("t", "b") is None
+                await asyncio.sleep(0.4)
+                links.converge(wanted, {}, view("r1", None))
+                assert links.path("t", "b") is second
+                links.converge({}, {}, FabricView())
+                assert links.has_peer("b", 1)
+                await until(lambda: links.path("t", "b") is None)
                 assert not links._lingering
             await links.close()
             assert held.failures == []
