@@ -297,7 +297,7 @@ class Outflow:
         aim = self._aim
         is_ahead = aim is not None and aim.lower()
         ahead_ns = aim.sent_ns() if aim is not None and is_ahead else None
-        packed, instances, has_more = self.source.take(self._take)
+        packed, instances, has_more = self.source.take(self._take, is_sent=ahead_ns is not None)
         has_more |= is_ahead and packed.count > 1  # two are taken ahead when there are more
         self.has_more = has_more
         if self._trace is not None:
@@ -375,9 +375,10 @@ class Outflow:
             frame = encode_batch(self.key, (), stream.next_number, packed)
             if trace is not None:
                 frame = trace.mark(frame, None, plan, self._taken_ns)
-        if not stream.kept_bytes:  # nobody owes anything yet
-            self._progress_s = dict.fromkeys(stream.destinations, now_s)
         first = stream.next_number
+        for edge in stream.destinations:
+            if stream.acknowledged(edge) == first - 1:  # it owed nothing
+                self._progress_s[edge] = now_s
         stream.record(packed.count, frame, now_s)
         for edge in unsent:
             stream.mark_for_resend(edge, first)

@@ -31,8 +31,8 @@ class Taken(NamedTuple):
 class Source(Protocol):
     """Where the samples of an outflow come from."""
 
-    def take(self, most: int) -> Taken:
-        """Up to about `most` samples."""
+    def take(self, most: int, *, is_sent: bool = False) -> Taken:
+        """Up to about `most` samples; `is_sent`: which are on their way already."""
         ...
 
 
@@ -62,7 +62,9 @@ class ReaderSource:
         self._rest: Columns | None = None
         """Taken together because they had to be, and still to be handed out."""
 
-    def take(self, most: int) -> Taken:
+    def take(self, most: int, *, is_sent: bool = False) -> Taken:
+        """`is_sent`: what comes has gone ahead and has its number, wherever its writer belongs by
+        now."""
         self.lone_writer = None
         if self._rest is not None:
             columns, self._rest = divide(self._rest, most)
@@ -73,7 +75,7 @@ class ReaderSource:
         if (
             isinstance(taken, Plain)
             and not self._translator.has_memory
-            and all(map(self._is_accepted, taken.writer_handles()))
+            and (is_sent or all(map(self._is_accepted, taken.writer_handles())))
         ):
             packed, has_more = taken.packed, taken.packed.count == most
             if packed.count == 1 and isinstance(taken.writers, int):
@@ -117,7 +119,7 @@ class ReplaySource:
         self._kept = kept
         self._at = 0
 
-    def take(self, most: int) -> Taken:
+    def take(self, most: int, *, is_sent: bool = False) -> Taken:
         part = self._kept[self._at : self._at + most]
         self._at += len(part)
         packed = pack(

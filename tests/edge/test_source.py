@@ -31,6 +31,7 @@ class Reader:
     """A bounded reader and its source."""
 
     def __init__(self, participant: DomainParticipant, name: str, most_samples: int) -> None:
+        self.accepts = True
         self._topic: Topic[Any] = Topic(participant, name, Plain)
         qos = CycloneQos(
             RELIABLE, Policy.History.KeepAll, Policy.ResourceLimits(max_samples=most_samples)
@@ -38,7 +39,10 @@ class Reader:
         self._reader: DataReader[Any] | None = DataReader(participant, self._topic, qos=qos)
         port = Port(self._reader._ref, self._reader._ref, self._topic._ref, ("", "", None, ""))
         self.source = ReaderSource(
-            port, self._delete, lambda handle: True, ReaderRoom(port.ref, most_samples, 1 << 26)
+            port,
+            self._delete,
+            lambda handle: self.accepts,
+            ReaderRoom(port.ref, most_samples, 1 << 26),
         )
 
     def _delete(self, port: Port) -> None:
@@ -137,3 +141,19 @@ def test_what_writers_that_left_have_written_comes_in_portions(
     source.close()
     assert got[:500] == list(range(500))
     assert set(kinds[:500]) == {WRITE}
+
+
+def test_what_has_gone_ahead_counts_wherever_its_writer_belongs_by_now(
+    near: DomainParticipant, far: DomainParticipant
+) -> None:
+    """It has its number: whoever else got it would take the next sample for a copy."""
+    name = f"source-{time.monotonic_ns()}"
+    reader = Reader(near, name, 100)
+    writer: DataWriter[Any] = DataWriter(far, Topic(far, name, Plain), qos=WRITER)
+    until(lambda: native.matched_readers(writer._ref) == 1)
+    reader.accepts = False
+    for is_sent in (False, True):
+        write_all(writer, [8])
+        assert native.wait_for_acks(writer._ref, int(PATIENCE_S * 1e9)) == native.RETCODE_OK
+        assert reader.source.take(10, is_sent=is_sent).packed.count == is_sent
+    reader.source.close()
