@@ -20,7 +20,7 @@ from gateway.plan.demand import ProfileKey, profile_of
 
 _log = get_logger("edge.discovery")
 
-_BATCH = 256
+_MOST_FAILURES_IN_A_ROW = 100
 _MOST_DEPARTED_WRITERS = 65_536
 _MOST_FORMER_PROFILES = 16
 
@@ -76,20 +76,27 @@ class Discovery:
 
     def _collect(self, reader: BuiltinDataReader, take: Any) -> bool:
         changed = False
-        while True:
+        failures = 0
+        while failures < _MOST_FAILURES_IN_A_ROW:
             try:
-                samples = reader.take(N=_BATCH)
+                # One by one: where the binding cannot read one of several, all of them are gone.
+                samples = reader.take(N=1)
             except DDSException as error:
                 self._count_failure("discovery data cannot be read", error)
-                return changed
-            for sample in samples:
-                try:
-                    take(sample)
-                    changed = True
-                except (ValueError, TypeError, AttributeError, StopIteration) as error:
-                    self._count_failure("a discovered endpoint cannot be understood", error)
-            if len(samples) < _BATCH:
-                return changed
+                break
+            except Exception as error:  # the binding raises no narrower one
+                self._count_failure("discovery data cannot be read", error)
+                failures += 1
+                continue
+            if not samples:
+                break
+            try:
+                take(samples[0])
+                changed = True
+            except (ValueError, TypeError, AttributeError, StopIteration) as error:
+                self._count_failure("a discovered endpoint cannot be understood", error)
+            failures = 0
+        return changed
 
     def _count_failure(self, what: str, error: Exception) -> None:
         self.failures += 1

@@ -57,6 +57,8 @@ grants it); and to delete a writer does not block the edge until readers confirm
 egress waits for that by other means."""
 
 _WAIT_NS = 1_000_000_000
+_AFTER_FAULT_S = 0.5
+"""DDS tells of news once, so they are told again; what failed may fail again at once."""
 
 
 @dataclass(slots=True)
@@ -282,6 +284,8 @@ class _Waiter:
         self._is_resting = False
         self._after_s = 0.0
         self._is_stopping = False
+        self._has_failed = False
+        """Whoever was told of news did not come to its end."""
         self._thread = threading.Thread(target=self._run, name="dds-wait", daemon=True)
         native.watch_trigger(self._waitset._ref, self._guard._ref)
         shortcuts.wake_by(self._guard._ref)
@@ -320,14 +324,22 @@ class _Waiter:
                 self._loop.take_turn(_nothing)
             else:
                 self._loop.take_turn(self._report, ready)
+                # The loop has told why. Whatever it was, the edge must not become deaf.
+                while self._has_failed and not self._is_stopping:
+                    time.sleep(_AFTER_FAULT_S)
+                    self._gate.acquire(blocking=False)
+                    self._loop.take_turn(self._report, ready)
                 self._gate.acquire()
                 if self._after_s:
                     time.sleep(self._after_s)
 
     def _report(self, ready: list[int]) -> None:
         self._is_resting = True
-        if not self._is_stopping:
-            self._on_ready(ready)
+        if self._is_stopping:
+            return
+        self._has_failed = True
+        self._on_ready(ready)
+        self._has_failed = False
 
 
 def _nothing() -> None:
