@@ -97,6 +97,10 @@ class Answers:
         interruption its publisher's edge may have given this one up, and then refuses."""
         now_s = self._clock()
         for inbound, mirror in self._inbound.values():
+            if inbound.answer_link is not None and not any(
+                way.link is inbound.answer_link for way in self._links.all_ways(inbound.key.edge)
+            ):
+                inbound.answer_link = None
             link = self._links.path(mirror.key.topic, inbound.key.edge)
             if link is None:
                 continue
