@@ -11,6 +11,11 @@ from edge_broker.lifecycle import Columns
 from gateway.model import DurabilityService, HistoryKind
 from gateway.tunnel.columns import UNREGISTER
 
+INSTANCE_BYTES = 768
+SAMPLE_BYTES = 256
+"""What keeping it costs beside its own bytes, roughly: small samples of many instances are bounded,
+too."""
+
 
 class Kept(NamedTuple):
     order: int
@@ -28,6 +33,8 @@ class HistoryCache:
         if limit > 0:
             depth = limit if depth is None else min(depth, limit)
         self._depth = depth
+        self._forgets = service.history.kind is HistoryKind.KEEP_LAST
+        """Whether an instance goes when its writers let go of it, as in Cyclone's own history."""
         self._most_bytes = most_bytes
         self._instances: dict[int, deque[Kept]] = {}
         self._ages: deque[tuple[int, int]] = deque()
@@ -46,17 +53,20 @@ class HistoryCache:
             columns.instances, columns.timestamps, columns.samples, kinds, strict=True
         ):
             if kind == UNREGISTER:
+                if self._forgets:
+                    self._forget(instance)
                 continue
             kept = self._instances.get(instance)
             if kept is None:
                 kept = self._instances[instance] = deque()
+                self.bytes += INSTANCE_BYTES
             if len(kept) == self._depth:
                 self._drop(kept)
             kept.append(Kept(self._order, timestamp, sample, kind))
             self._ages.append((self._order, instance))
             self._order += 1
             self._count += 1
-            self.bytes += len(sample)
+            self.bytes += len(sample) + SAMPLE_BYTES
         while self.bytes > self._most_bytes:
             self._evict_oldest()
         if len(self._ages) > 2 * self._count + 1024:
@@ -68,8 +78,19 @@ class HistoryCache:
         """Everything kept, in the order it was published."""
         return sorted(kept for instance in self._instances.values() for kept in instance)
 
+    def _forget(self, instance: int) -> None:
+        kept = self._instances.get(instance)
+        if kept is not None:
+            while kept:
+                self._drop(kept)
+            self._remove(instance)
+
+    def _remove(self, instance: int) -> None:
+        del self._instances[instance]
+        self.bytes -= INSTANCE_BYTES
+
     def _drop(self, kept: deque[Kept]) -> None:
-        self.bytes -= len(kept.popleft().sample)
+        self.bytes -= len(kept.popleft().sample) + SAMPLE_BYTES
         self._count -= 1
 
     def _evict_oldest(self) -> None:
@@ -81,4 +102,4 @@ class HistoryCache:
         self._drop(kept)
         self.evicted += 1
         if not kept:
-            del self._instances[instance]
+            self._remove(instance)

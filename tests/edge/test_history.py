@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_broker.history import HistoryCache
+from edge_broker.history import INSTANCE_BYTES, SAMPLE_BYTES, HistoryCache
 from edge_broker.lifecycle import Columns
 from edge_broker.source import ReplaySource
 from gateway.model import DurabilityService, History, HistoryKind
@@ -65,6 +65,8 @@ def kept(service: DurabilityService, written: list[Sample]) -> list[tuple[int, i
     for number, (instance, kind, size) in enumerate(written):
         if kind != UNREGISTER:
             instances[instance].append((number, kind, size))
+        elif service.history.kind is HistoryKind.KEEP_LAST:
+            instances.pop(instance, None)
     last = (each[-depth_of(service) :] for each in instances.values())
     return sorted(sample for each in last for sample in each)
 
@@ -78,17 +80,24 @@ def test_the_last_of_each_instance_in_the_order_written(
     expected = kept(service, written)
     assert [(k.timestamp, k.kind, len(k.sample)) for k in cache.replay()] == expected
     assert len(cache) == len(expected)
-    assert cache.bytes == sum(size for _, _, size in expected)
+    assert cache.bytes == cost([(written[number][0], size) for number, _, size in expected])
     assert cache.evicted == 0
 
 
-@given(services, samples, batch_sizes, st.integers(0, 300))
+def cost(found: list[tuple[int, int]]) -> int:
+    """Of these instances and sizes."""
+    instances = {instance for instance, _ in found}
+    return sum(size + SAMPLE_BYTES for _, size in found) + INSTANCE_BYTES * len(instances)
+
+
+@given(services, samples, batch_sizes, st.integers(0, 30_000))
 def test_bytes_are_bounded_and_the_oldest_goes_first(
     service: DurabilityService, written: list[Sample], batch: int, most_bytes: int
 ) -> None:
     cache = HistoryCache(service, most_bytes)
     fill(cache, written, batch)
-    assert cache.bytes == sum(len(k.sample) for k in cache.replay()) <= most_bytes
+    found = [(written[k.timestamp][0], len(k.sample)) for k in cache.replay()]
+    assert cache.bytes == cost(found) <= most_bytes
     assert len(cache) == len(cache.replay())
     # What is left of each instance is the end of what it would be without the bound.
     unbounded = kept(service, written)
@@ -103,20 +112,35 @@ def test_bytes_are_bounded_and_the_oldest_goes_first(
 
 
 def test_the_newest_samples_survive_the_byte_bound() -> None:
-    cache = HistoryCache(DurabilityService(history=History(HistoryKind.KEEP_ALL)), 100)
+    room = 3 * INSTANCE_BYTES + 10 * (10 + SAMPLE_BYTES)
+    cache = HistoryCache(DurabilityService(history=History(HistoryKind.KEEP_ALL)), room)
     fill(cache, [(number % 3, WRITE, 10) for number in range(50)], 5)
     assert [k.timestamp for k in cache.replay()] == list(range(40, 50))
     assert cache.evicted == 40
 
 
-def test_a_dispose_is_kept_and_an_unregister_is_not() -> None:
-    cache = HistoryCache(DurabilityService(history=History(HistoryKind.KEEP_ALL)), PLENTY)
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (HistoryKind.KEEP_ALL, [(0, WRITE), (1, DISPOSE), (2, WRITE)]),
+        (HistoryKind.KEEP_LAST, [(1, DISPOSE)]),
+    ],
+)
+def test_a_dispose_is_kept_and_an_unregister_is_not(
+    kind: HistoryKind, expected: list[tuple[int, int]]
+) -> None:
+    """As in Cyclone, whose history of the last samples forgets an instance nobody writes."""
+    cache = HistoryCache(DurabilityService(history=History(kind, 1)), PLENTY)
     cache.add(columns(0, [(1, WRITE, 1), (1, DISPOSE, 1), (2, WRITE, 1), (2, UNREGISTER, 1)]))
-    assert [(k.timestamp, k.kind) for k in cache.replay()] == [
-        (0, WRITE),
-        (1, DISPOSE),
-        (2, WRITE),
-    ]
+    assert [(k.timestamp, k.kind) for k in cache.replay()] == expected
+
+
+def test_instances_that_come_and_go_cost_no_memory() -> None:
+    cache = HistoryCache(DurabilityService(history=History(HistoryKind.KEEP_LAST, 1)), PLENTY)
+    for instance in range(5_000):
+        cache.add(columns(0, [(instance, kind, 8) for kind in (WRITE, DISPOSE, UNREGISTER)]))
+    assert cache.bytes == len(cache) == 0
+    assert len(cache._ages) <= 1025
 
 
 def test_bookkeeping_stays_small_over_a_long_life() -> None:
