@@ -5,6 +5,7 @@ arrived over which link, and answers to probes. Called by egress for every batch
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 
 from edge_broker.clocks import Clock
@@ -15,6 +16,9 @@ from gateway.tunnel.messages import Probe
 
 _MOST_DELAYS = 512
 """In one report; of more the later ones are told."""
+_MOST_ORIGINS = 4096
+"""Edges something is known of, the last ones to appear: more than a fabric has, and strangers cost
+little."""
 
 
 class _Tally:
@@ -27,6 +31,15 @@ class _Tally:
         self.delays_us: list[int] = []
 
 
+class _Origin:
+    """An edge in its present life."""
+
+    def __init__(self, life: Peer) -> None:
+        self.life = life
+        self.tallies: dict[str, _Tally] = {}
+        """By link."""
+
+
 class Arrivals:
     """All reports of one edge."""
 
@@ -34,9 +47,9 @@ class Arrivals:
         """`ask` is called when there is something to report: `reports` is to be called soon."""
         self._me = me
         self._ask = ask
-        self._tallies: dict[tuple[Peer, str], _Tally] = {}
+        self._origins: OrderedDict[str, _Origin] = OrderedDict()
         self._due: dict[tuple[Peer, str], _Tally] = {}
-        self._clocks: dict[str, tuple[Clock, float]] = {}
+        self._clocks: OrderedDict[str, tuple[Clock, float]] = OrderedDict()
         """What each edge last told of its own clock, and when."""
 
     def note(
@@ -51,23 +64,27 @@ class Arrivals:
     ) -> None:
         """A batch came, or a copy of one. `is_current`: from a life of the edge that lasts, for all
         that is known; what an earlier one left behind says nothing of the paths of a later one."""
-        key = (origin, via)
-        tally = self._tallies.get(key)
-        if tally is None:
-            if not is_current and self._knows_another_life(origin):
+        known = self._origins.get(origin.edge)
+        if known is None or known.life != origin:
+            if known is not None and not is_current:
                 return
-            tally = self._tallies[key] = self._tally_of_new_life(origin, via)
+            known = self._begin_life(origin)
+        tally = known.tallies.get(via)
+        if tally is None:
+            tally = known.tallies[via] = _Tally()
         tally.link = link
         tally.total += 1
         tally.newest_ns = max(tally.newest_ns, sent_ns)
         tally.delays_us.append((arrived_ns - sent_ns) // 1000)
-        self._due[key] = tally
+        self._due[origin, via] = tally
         self._ask()
 
     def answer(self, probe: Probe, link: Link) -> None:
         if probe.clock_error_ns:
             told = Clock(probe.clock_offset_ns, probe.clock_error_ns).reversed()
             self._clocks[probe.sender.edge] = told, time.monotonic()
+            if len(self._clocks) > _MOST_ORIGINS:
+                self._clocks.popitem(last=False)
         link.send(messages.probe_answer(probe, self._me, time.time_ns()))
 
     def clock_offset_ns(self, edge: str) -> int:
@@ -80,15 +97,18 @@ class Arrivals:
         told = self._clocks.get(edge)
         return None if told is None else told[0].aged(now_s - told[1])
 
-    def _knows_another_life(self, origin: Peer) -> bool:
-        return any(known.edge == origin.edge and known != origin for known, _ in self._tallies)
+    def _begin_life(self, origin: Peer) -> _Origin:
+        self._forget(origin.edge)
+        if len(self._origins) >= _MOST_ORIGINS:
+            self._forget(next(iter(self._origins)))
+        known = self._origins[origin.edge] = _Origin(origin)
+        return known
 
-    def _tally_of_new_life(self, origin: Peer, via: str) -> _Tally:
-        for key in [key for key in self._tallies if key[0].edge == origin.edge]:
-            if key[0] != origin:
-                del self._tallies[key]
-                self._due.pop(key, None)
-        return _Tally()
+    def _forget(self, edge: str) -> None:
+        known = self._origins.pop(edge, None)
+        if known is not None:
+            for via in known.tallies:
+                self._due.pop((known.life, via), None)
 
     def reports(self) -> dict[Link, list[bytes]]:
         """What came since the last call, as frames for where it came from."""

@@ -76,7 +76,8 @@ class Inbound:
     def is_complete(self) -> bool:
         if self.closes_after is None or self.pending:
             return False
-        return not self.is_reliable or self.written >= self.closes_after
+        # What is skipped is never written.
+        return not self.is_reliable or self.incoming.cumulative >= self.closes_after
 
     def offer(self, batch: Batch, path: str, arrival: Arrival | None = None) -> None:
         """Puts what is in its turn behind what waits already. An arrival is traced."""

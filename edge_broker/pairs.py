@@ -104,9 +104,12 @@ class Path:
         )
         return (now_ns - oldest) / 1e9
 
-    def confirm_probe(self, sent_ns: int) -> None:
+    def confirm_probe(self, sent_ns: int) -> bool:
+        """Whether an answer was due to such a probe."""
+        is_due = sent_ns in self._probes
         while self._probes and self._probes[0] <= sent_ns:
             self._probes.popleft()
+        return is_due
 
     def tell_confirmed(self, told: Callable[[], None]) -> None:
         """Calls it once, as soon as more is confirmed."""
@@ -245,14 +248,11 @@ class Pairs:
 
     def on_answer(self, message: ProbeAnswer, via: str) -> None:
         pair = self._pairs.get(message.responder.edge)
-        if pair is None:
+        path = None if pair is None else pair.paths.get(via)
+        if pair is None or path is None or not path.confirm_probe(message.sent_ns):
             return
         now_ns, now_s = time.time_ns(), self._clock()
         pair.clock.observe(message.sent_ns, message.seen_ns, now_ns)
-        path = pair.paths.get(via)
-        if path is None:
-            return
-        path.confirm_probe(message.sent_ns)
         estimate = pair.estimate(now_ns)
         if estimate is not None:
             delay_ns = message.seen_ns - message.sent_ns - estimate.offset_ns

@@ -28,7 +28,7 @@ MAX_MEMBER_BYTES = 256 * 1024
 
 _HEADER = struct.Struct("<BBHI")
 HEADER_BYTES = _HEADER.size
-_MAX_NUMBER = (1 << 63) - 1
+MAX_NUMBER = (1 << 63) - 1
 
 
 class Peer(NamedTuple):
@@ -288,7 +288,7 @@ def read_batch(envelope: Envelope, payload: memoryview) -> Batch:
     batch = envelope.batch
     count = batch.count
     first = batch.first
-    if not 1 <= count <= MAX_BATCH_SAMPLES or not 1 <= first <= _MAX_NUMBER - count:
+    if not 1 <= count <= MAX_BATCH_SAMPLES or not 1 <= first <= MAX_NUMBER - count:
         raise FrameError(f"batch dropped: numbers {first}+{count} are out of range")
     packed_times = batch.timestamps
     if len(packed_times) != 8 * count:

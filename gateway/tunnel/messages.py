@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from gateway.errors import FrameError
 from gateway.tunnel.frames import (
+    MAX_NUMBER,
     Batch,
     Frame,
     Peer,
@@ -21,6 +22,9 @@ from gateway.tunnel.frames import (
 )
 from gateway.tunnel.tunnel_pb2 import Envelope
 from gateway.tunnel.tunnel_pb2 import Peer as PeerMessage
+
+_FARTHEST_NS = 1 << 62
+"""Of times since 1970, and of clocks from each other."""
 
 
 class Hello(NamedTuple):
@@ -353,8 +357,23 @@ def _read_unsubscribe(envelope: Envelope) -> Message:
     return Unsubscribe(_read_peer(message.subscriber), message.topic, message.profile)
 
 
+def _time(time_ns: int) -> int:
+    """Of a clock: differences of two must fit into a frame again."""
+    if not 0 <= time_ns <= _FARTHEST_NS:
+        raise FrameError(f"frame dropped: {time_ns} ns is no time")
+    return time_ns
+
+
+def _offset(offset_ns: int) -> int:
+    if abs(offset_ns) > _FARTHEST_NS:
+        raise FrameError(f"frame dropped: clocks are not {offset_ns} ns apart")
+    return offset_ns
+
+
 def _read_open(envelope: Envelope) -> Message:
     message = envelope.open
+    if not 1 <= message.first <= MAX_NUMBER:
+        raise FrameError(f"frame dropped: a stream does not begin with {message.first}")
     return Open(
         read_stream(message.stream),
         message.topic,
@@ -382,22 +401,23 @@ def _read_probe(envelope: Envelope) -> Message:
     message = envelope.probe
     return Probe(
         _read_peer(message.sender),
-        message.sent_ns,
-        message.clock_offset_ns,
-        message.clock_error_ns,
+        _time(message.sent_ns),
+        _offset(message.clock_offset_ns),
+        _offset(message.clock_error_ns),
     )
 
 
 def _read_probe_answer(envelope: Envelope) -> Message:
     message = envelope.probe_answer
-    return ProbeAnswer(_read_peer(message.responder), message.sent_ns, message.seen_ns)
+    responder = _read_peer(message.responder)
+    return ProbeAnswer(responder, _time(message.sent_ns), _time(message.seen_ns))
 
 
 def _read_arrivals(envelope: Envelope) -> Message:
     message = envelope.arrivals
     return Arrivals(
         _read_peer(message.subscriber),
-        message.newest_ns,
+        _time(message.newest_ns),
         message.total,
         tuple(message.delays_us),
     )
@@ -413,8 +433,8 @@ _READERS: dict[str, Callable[[Envelope], Message]] = {
     "hello": _read_hello,
     "welcome": _read_welcome,
     "peers": lambda e: Peers(tuple(map(_read_peer, e.peers.peers))),
-    "ping": lambda e: Ping(e.ping.nonce, e.ping.sent_ns, e.ping.wanted),
-    "pong": lambda e: Pong(e.pong.nonce, e.pong.sent_ns, e.pong.seen_ns),
+    "ping": lambda e: Ping(e.ping.nonce, _time(e.ping.sent_ns), e.ping.wanted),
+    "pong": lambda e: Pong(e.pong.nonce, _time(e.pong.sent_ns), _time(e.pong.seen_ns)),
     "subscribe": _read_subscribe,
     "unsubscribe": _read_unsubscribe,
     "open": _read_open,

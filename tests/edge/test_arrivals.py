@@ -47,3 +47,13 @@ def test_what_an_earlier_life_left_behind_is_no_news_of_the_later_one(arrivals: 
     assert totals(arrivals) == []
     arrivals.note(NOW, "r1", LINK, 12, 24)
     assert totals(arrivals) == [2]
+
+
+def test_strangers_are_forgotten(arrivals: Arrivals) -> None:
+    """However many there are, what is known of them stays small; a life is as good as the first."""
+    for number in range(20_000):
+        arrivals.note(Peer(f"x{number}", number), "r1", LINK, 5, 10, is_current=False)
+    assert len(totals(arrivals)) <= 5_000
+    arrivals.note(NOW, "r1", LINK, 11, 21)
+    arrivals.note(NOW, "r1", LINK, 12, 22)
+    assert totals(arrivals) == [2]

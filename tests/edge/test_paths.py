@@ -130,6 +130,8 @@ class World:
     def set_clock(self, via: str = "r1") -> None:
         """A probe is answered by a clock that is the same."""
         now_ns = self.clocks.wall_ns
+        if (path := self.pairs.pair(OTHER.edge).paths.get(via)) is not None:
+            path.note_probe(now_ns - 2 * MS)
         self.pairs.on_answer(ProbeAnswer(OTHER, now_ns - 2 * MS, now_ns - MS), via)
 
     def row(self) -> dict[str, Any]:
@@ -518,6 +520,8 @@ def test_strangers_are_ignored_and_unused_pairs_forgotten(world: World) -> None:
     world.pairs.on_arrivals(messages.Arrivals(stranger, 1, 1, (1,)), "r1")
     world.send(world.routing("one"))
     world.pairs.on_arrivals(messages.Arrivals(OTHER, 1, 1, (1,)), "r2")
+    world.pairs.on_answer(ProbeAnswer(OTHER, 1, 2), "r1")  # nobody has asked
+    assert world.row()["clock_offset_ms"] is None
     assert [path["via"] for path in world.row()["paths"]] == ["express", "r1"]
     world.clocks.pass_ms(31_000)
     world.pairs.tick()
