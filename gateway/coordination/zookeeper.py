@@ -21,7 +21,7 @@ from kazoo import exceptions as kz
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
-from kazoo.protocol.states import EventType, KazooState, KeeperState
+from kazoo.protocol.states import EventType, KazooState
 from kazoo.retry import KazooRetry
 
 from gateway import slices
@@ -357,25 +357,31 @@ class ZooKeeper:
         gives up for ever on a refused login and on any answer it cannot read)."""
         loop = asyncio.get_running_loop()
         next_reminder = loop.time()
-        closed_looks = 0
+        dead_looks = 0
         while True:
             await asyncio.sleep(1.0)
             if self._state is SessionState.CONNECTED:
                 next_reminder = loop.time() + _REMINDER_S
-                closed_looks = 0
+                dead_looks = 0
                 continue
             if loop.time() >= next_reminder:
                 next_reminder = loop.time() + _REMINDER_S
                 log.warning("waiting for ZooKeeper; is it running and reachable?", hosts=self.hosts)
-            is_dead = self._client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
-            closed_looks = closed_looks + 1 if is_dead else 0
-            if closed_looks > 1:
-                closed_looks = 0
+            dead_looks = dead_looks + 1 if _is_dead(self._client) else 0
+            if dead_looks > 1:
+                dead_looks = 0
                 old = self._client
                 if self._state is not SessionState.LOST:
                     self._enter(SessionState.LOST)
                 self._open_client()
                 await self._close_client(old)
+
+
+def _is_dead(client: Any) -> bool:
+    """kazoo's own state does not tell: it is CLOSED as well for as long as the names of the hosts
+    are being looked up for the first time."""
+    thread = client._connection._connection_routine
+    return thread is None or not thread.is_alive()
 
 
 async def together(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:

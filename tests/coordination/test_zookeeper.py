@@ -6,7 +6,10 @@ import asyncio
 import logging
 import os
 import signal
+import socket
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -297,6 +300,31 @@ def test_a_client_whose_thread_died_is_replaced(zookeeper: EmbeddedZooKeeper, fa
             assert zk.session_id not in (None, before)
 
     asyncio.run(scenario())
+
+
+def test_names_that_are_looked_up_slowly_are_waited_for(
+    zookeeper: EmbeddedZooKeeper, fabric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a dead nameserver before the one that answers."""
+    look_up = socket.getaddrinfo
+    asked: list[str] = []
+
+    def slowly(host: str, *rest: Any) -> Any:
+        if host == "slow.example":
+            asked.append(host)
+            time.sleep(4.5)
+            host = zookeeper.host
+        return look_up(host, *rest)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slowly)
+
+    async def scenario() -> None:
+        zk = ZooKeeper(f"slow.example:{zookeeper.port}", fabric)
+        await zk.start(20.0)
+        await zk.stop()
+
+    asyncio.run(scenario())
+    assert len(asked) == 1, "the client was replaced while it looked up names"
 
 
 @pytest.mark.parametrize("hosts", ["", ":2181", "host:port", "a,,b", "x" * 70])
