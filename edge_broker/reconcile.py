@@ -131,7 +131,10 @@ class Reconciler:
         }
 
     def _served(self, me: EdgeInfo) -> LocalProfiles:
-        """The LAN's profiles this edge is responsible for."""
+        """The LAN's profiles this edge is responsible for; none before it is known which other
+        edges the LAN has."""
+        if not self._watcher.is_read:
+            return {}
         others = [e for e in self._watcher.view.edges.values() if e.edge != me.edge]
         edges = [*others, me]
         endpoints = self._discovery.endpoints()

@@ -67,7 +67,8 @@ class FabricWatcher:
         return self._reader.malformed.counts
 
     def on_change(self, callback: Callable[[FabricView], None]) -> None:
-        """Calls back on the loop with every view that differs from the one before."""
+        """Calls back on the loop with the first view that was read, and with every one that differs
+        from the one before."""
         self._callbacks.append(callback)
 
     def follow(self, topics: frozenset[str] | None) -> None:
@@ -157,9 +158,9 @@ class FabricWatcher:
             except CoordinationError:
                 self._dirty |= seen
                 raise
-            self._is_read = True
+            is_first, self._is_read = not self._is_read, True
             view = self._reader.view()
-            if view != self._view:
+            if is_first or view != self._view:
                 self._view = view
                 for callback in list(self._callbacks):
                     callback(view)
