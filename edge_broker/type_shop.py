@@ -28,6 +28,8 @@ _MOST_KNOWN = 10_000
 class TypeStore(Protocol):
     """Where types are kept for other LANs (`gateway.coordination.types`)."""
 
+    def is_stored(self, hash: str) -> bool: ...
+
     async def put(self, hash: str, blob: bytes) -> None: ...
 
     async def get(self, hash: str) -> bytes | None: ...
@@ -51,7 +53,7 @@ class TypeShop:
         self._on_change = on_change
         self._metrics = metrics
         self._blobs: dict[str, bytes] = {}
-        self._stored: set[str] = set()
+        self._published: set[str] = set()
         self._built: dict[tuple[str, str | None, bool], TopicType] = {}
         self._problems: dict[str, str] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -61,12 +63,11 @@ class TypeShop:
         self._builder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="type-build")
 
     def is_published(self, hash_: str) -> bool:
-        """Whether other LANs can read this type of a local application; sees to it when not."""
-        if hash_ in self._stored:
-            return True
-        if hash_ in self._discovery.type_identifiers:
+        """Whether other LANs can read this type of a local application; sees to it when not. One
+        that has to be stored again stays published meanwhile: nothing announced is taken back."""
+        if not self._store.is_stored(hash_) and hash_ in self._discovery.type_identifiers:
             self._work(f"publish {hash_}", lambda: self._publish(hash_))
-        return False
+        return hash_ in self._published
 
     def topic_type(self, name: str, hash_: str | None, keyed: bool) -> TopicType | None:
         """The type of a topic; None when it is not available (yet)."""
@@ -125,7 +126,7 @@ class TypeShop:
     async def _publish(self, hash_: str) -> None:
         blob = await self._local_blob(hash_)
         await self._store.put(hash_, blob)
-        self._stored.add(hash_)
+        self._published.add(hash_)
 
     async def _build(self, name: str, hash_: str | None, keyed: bool) -> None:
         if hash_ is None:

@@ -24,13 +24,17 @@ class TypeStore:
         self._stored: set[str] = set()
         self._session: int | None = None
 
-    async def put(self, type_hash: str, blob: bytes) -> None:
-        """Stores a type unless it is stored already. Cheap enough to repeat at every reconcile,
-        which repairs a fabric whose ZooKeeper came back empty."""
-        if self._session != self._zk.session_id:
+    def is_stored(self, type_hash: str) -> bool:
+        """Whether it was stored in this session, or in the last one while there is none. A new
+        session may be one with a ZooKeeper that came back empty: all has to be stored again."""
+        if self._zk.session_id not in (self._session, None):
             self._session = self._zk.session_id
             self._stored.clear()
-        if type_hash in self._stored:
+        return type_hash in self._stored
+
+    async def put(self, type_hash: str, blob: bytes) -> None:
+        """Stores a type unless it is stored already."""
+        if self.is_stored(type_hash):
             return
         if len(blob) >= LARGEST_TYPE:
             raise CoordinationError(
