@@ -18,6 +18,20 @@ INFINITE_NS = 9_223_372_036_854_775_807
 LENGTH_UNLIMITED = -1
 
 
+def is_int64(number: int) -> bool:
+    """Whether DDS and the tunnel can hold it, and arithmetic with floats; JSON knows no bound."""
+    return -INFINITE_NS <= number <= INFINITE_NS
+
+
+def is_encodable(text: str) -> bool:
+    """Whether it can be sent and shown. JSON can say a lone surrogate, half a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class Direction(StrEnum):
     """Which side of a topic an endpoint is on; the value is its node name in the tree."""
 
@@ -185,6 +199,8 @@ def _durability_service(raw: dict[str, Any]) -> DurabilityService:
 def _integer(raw: Any) -> int:
     if isinstance(raw, bool) or not isinstance(raw, int):
         raise TypeError(f"expected an integer, found {raw!r}")
+    if not is_int64(raw):
+        raise ValueError("expected an integer of 64 bits, found a longer one")
     return raw
 
 
@@ -197,6 +213,8 @@ def _boolean(raw: Any) -> bool:
 def _text(raw: Any) -> str:
     if not isinstance(raw, str):
         raise TypeError(f"expected text, found {raw!r}")
+    if not is_encodable(raw):
+        raise ValueError(f"expected text in Unicode, found {raw!r}")
     return raw
 
 

@@ -26,6 +26,8 @@ from gateway.model import (
     Qos,
     RouterInfo,
     RouterLoad,
+    is_encodable,
+    is_int64,
 )
 
 _T = TypeVar("_T")
@@ -157,7 +159,7 @@ def decode_announcement(data: bytes, path: str) -> Announcement:
             edge=_text(raw, "edge"),
             lan=_text(raw, "lan"),
             incarnation=_incarnation(raw),
-            topic=_text(raw, "topic"),
+            topic=_topic(raw["topic"]),
             direction=Direction(_text(raw, "direction")),
             profiles=tuple(_profile(_object(entry, "profile")) for entry in _list(raw, "profiles")),
         )
@@ -257,7 +259,7 @@ def _advised(raw: Mapping[str, Any]) -> Advised:
     if (express is None) == (avoid is None):
         raise ValueError("of express and avoid just one must be set")
     return Advised(
-        topic=_text(raw, "topic"),
+        topic=_topic(raw["topic"]),
         express=None if express is None else _boolean(raw, "express"),
         avoid=avoid,
         since_s=_integer(raw, "since_s", 0),
@@ -278,7 +280,7 @@ def _load(raw: Mapping[str, Any]) -> RouterLoad:
 def _topic_load(entry: Any) -> tuple[str, float]:
     if not isinstance(entry, list) or len(entry) != 2:
         raise TypeError("load topics are not pairs of a name and a rate")
-    return _is_text(entry[0], "load topic"), _number(entry[1], "load rate")
+    return _topic(entry[0]), _number(entry[1], "load rate")
 
 
 def _object(value: Any, what: str) -> Mapping[str, Any]:
@@ -294,9 +296,18 @@ def _list(raw: Mapping[str, Any], key: str) -> list[Any]:
     return value
 
 
+def _topic(value: Any) -> str:
+    """The name of a topic, which may be any (see `encode_topic`): it is compared and hashed."""
+    if not isinstance(value, str):
+        raise TypeError("topic is not text")
+    return value
+
+
 def _is_text(value: Any, what: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{what} is not text")
+    if not is_encodable(value):
+        raise ValueError(f"{what} {value!r} is not in Unicode")
     return value
 
 
@@ -313,6 +324,8 @@ def _integer(raw: Mapping[str, Any], key: str, default: int | None = None) -> in
     value = raw[key] if default is None else raw.get(key, default)
     if type(value) is not int:
         raise TypeError(f"{key} is not an integer")
+    if not is_int64(value):
+        raise ValueError(f"{key} is not an integer of 64 bits")
     return value
 
 

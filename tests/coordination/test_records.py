@@ -49,7 +49,9 @@ from gateway.model import (
     RouterLoad,
 )
 
-text = st.text(st.characters(), max_size=12)
+topics = st.text(st.characters(), max_size=12)
+"""Names of topics may hold what no encoding has."""
+text = st.text(st.characters(codec="utf-8"), max_size=12)
 numbers = st.floats(0, 1e12, allow_nan=False)
 incarnations = st.integers(0, 2**64 - 1)
 edges = st.builds(EdgeInfo, text, text, incarnations, text, st.none() | text)
@@ -58,12 +60,12 @@ loads = st.builds(
     numbers,
     numbers,
     st.integers(0, 10_000),
-    st.lists(st.tuples(text, numbers), max_size=3).map(tuple),
+    st.lists(st.tuples(topics, numbers), max_size=3).map(tuple),
 )
 routers = st.builds(
     RouterInfo, text, text, text, incarnations, st.booleans(), loads, text, st.none() | text
 )
-assignments = st.builds(Assignment, text, st.none() | text, st.integers(0, 2**63))
+assignments = st.builds(Assignment, text, st.none() | text, st.integers(0, 2**63 - 1))
 histories = st.builds(History, st.sampled_from(HistoryKind), st.integers(1, 1000))
 qualities = st.builds(
     Qos,
@@ -84,7 +86,7 @@ announcements = st.builds(
     text,
     text,
     incarnations,
-    text,
+    topics,
     st.sampled_from(Direction),
     st.lists(st.tuples(profiles, st.lists(text, max_size=3).map(tuple)), max_size=3).map(tuple),
 )
@@ -98,8 +100,8 @@ DECODERS: list[Callable[[bytes, str], Any]] = [
     decode_advice,
 ]
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | text,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | topics,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(topics, inner, max_size=3),
     max_leaves=8,
 )
 
@@ -128,7 +130,7 @@ def test_candidates_round_trip() -> None:
     assert decode_candidate(encode_candidate("r1"), "/p") == "r1"
 
 
-@given(st.lists(st.builds(Advised, text, st.booleans()) | st.builds(Advised, text, avoid=text)))
+@given(st.lists(st.builds(Advised, topics, st.booleans()) | st.builds(Advised, topics, avoid=text)))
 def test_advice_round_trips(entries: list[Advised]) -> None:
     advice = Advice(tuple(entries))
     assert decode_advice(encode_advice(advice), "/p") == advice
@@ -227,6 +229,43 @@ def test_a_record_with_one_value_replaced_parses_or_is_a_record_error(
 def test_wrong_assignments_are_refused(data: bytes) -> None:
     with pytest.raises(RecordError):
         decode_assignment(data, "/p")
+
+
+@pytest.mark.parametrize(
+    ("record", "key", "value"),
+    [
+        (0, "lan", "\ud800"),
+        (0, "express", ["\udfff:1"]),
+        (1, "address", "\ud800:1"),
+        (1, "load", {"connections": 2**63}),
+        (2, "primary", "r\udc80"),
+        (2, "epoch", 2**63),
+        (5, "advised", [{"topic": "t", "avoid": "\ud800"}]),
+    ],
+)
+def test_what_cannot_be_sent_or_shown_is_refused(record: int, key: str, value: Any) -> None:
+    raw = {**json.loads(RECORDS[record]), key: value}
+    with pytest.raises(RecordError, match=r"64 bits|in Unicode") as refused:
+        DECODERS[record](json.dumps(raw).encode(), "/p")
+    assert str(refused.value).isascii()
+
+
+@pytest.mark.parametrize(
+    "qos",
+    [
+        {"deadline_ns": -(10**400)},
+        {"lifespan_ns": 2**63},
+        {"history": {"kind": "keep_last", "depth": 2**70}},
+        {"partitions": ["fine", "\ud800"]},
+        {"user_data": "\ud800"},
+    ],
+)
+def test_policies_that_dds_cannot_hold_are_refused(qos: dict[str, Any]) -> None:
+    raw = json.loads(RECORDS[3])
+    raw["profiles"][0]["qos"] = qos
+    with pytest.raises(RecordError) as refused:
+        decode_announcement(json.dumps(raw).encode(), "/p")
+    assert str(refused.value).isascii()
 
 
 def test_keys_of_a_newer_version_are_ignored() -> None:
