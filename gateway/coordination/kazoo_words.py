@@ -30,6 +30,7 @@ _LOST = (
     kz.OperationTimeoutError,
     kz.SessionMovedError,
     kz.RequestTimeoutError,
+    kz.AuthFailedError,  # of the session: what may not be done with one node is NoAuthError
 )
 _REFUSED: dict[type[Exception], tuple[type[NodeRefused], str]] = {
     kz.NoNodeError: (NoNode, "does not exist or has no parent"),

@@ -19,7 +19,7 @@ from gateway.coordination.records import (
     digest,
 )
 from gateway.coordination.zookeeper import ZooKeeper
-from gateway.errors import RecordError
+from gateway.errors import CoordinationError, CoordinationLost, DdswanError, RecordError
 from gateway.model import (
     Advice,
     Announcement,
@@ -38,22 +38,37 @@ _T = TypeVar("_T")
 
 
 class Malformed:
-    """Counts the records that cannot be read and reports each once, until it is mended."""
+    """Counts the records that cannot be understood, or may not be read, and reports each once,
+    until it is mended."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self._known: dict[str, str] = {}
 
     def report(self, kind: str, path: str, error: RecordError) -> None:
-        if self._known.get(path) != str(error):
-            self._known[path] = str(error)
-            self.counts[kind] += 1
+        if self._is_news(kind, path, error):
             log.warning(
                 "a record cannot be understood, it is skipped; see what writes there, or delete it",
                 kind=kind,
                 path=path,
                 error=error,
             )
+
+    def report_refused(self, kind: str, path: str, error: CoordinationError) -> None:
+        if self._is_news(kind, path, error):
+            log.warning(
+                "a record may not be read, it is skipped; see who made it and for whom",
+                kind=kind,
+                path=path,
+                error=error,
+            )
+
+    def _is_news(self, kind: str, path: str, error: DdswanError) -> bool:
+        if self._known.get(path) == str(error):
+            return False
+        self._known[path] = str(error)
+        self.counts[kind] += 1
+        return True
 
     def forget(self, path: str) -> None:
         self._known.pop(path, None)
@@ -141,7 +156,8 @@ class TreeReader:
     def view(self) -> FabricView:
         """A new value; topics that did not change are the same objects as before."""
         for topic in self._changed_topics:
-            if topic in self._topics:
+            # One whose own node may not be read might have an assignment.
+            if topic in self._topics and self._topics[topic].czxid:
                 self._topic_views[topic] = self._topics[topic].view(topic)
             else:
                 self._topic_views.pop(topic, None)
@@ -151,7 +167,9 @@ class TreeReader:
         )
 
     async def read(self, path: str) -> set[str]:
-        """Reads one path; returns the paths that must be read because of it."""
+        """Reads one path; returns the paths that must be read because of it. A record that may not
+        be read stays as it was known and is tried again with the periodic pass; without one of the
+        fabric's directories too much is unknown, that is raised."""
         match self._paths.parts(path):
             case ("edges",):
                 return await self._read_members(path, self._edges)
@@ -159,6 +177,29 @@ class TreeReader:
                 return await self._read_members(path, self._routers)
             case ("topics",):
                 return await self._read_topics(path)
+        try:
+            await self._read_record(path)
+        except CoordinationLost:
+            raise
+        except CoordinationError as error:
+            self.malformed.report_refused(self._kind(path), path, error)
+        return set()
+
+    def _kind(self, path: str) -> str:
+        """What a path holds, as records that cannot be read are counted."""
+        match self._paths.parts(path):
+            case ("edges", _):
+                return "edge"
+            case ("routers", _):
+                return "router"
+            case ("topics", _):
+                return "assignment"
+            case ("topics", *_):
+                return "announcement"
+        return "advice"
+
+    async def _read_record(self, path: str) -> None:
+        match self._paths.parts(path):
             case ("advice",):
                 await self._read_advice(path)
             case ("edges", name):
@@ -168,10 +209,9 @@ class TreeReader:
                 found = await self._zk.get(path, self._on_event)
                 self._keep("router", path, name, found and found[0], self._routers, _router)
             case ("topics", name):
-                return await self._read_assignment(path, decode_topic(name))
+                await self._read_assignment(path, decode_topic(name))
             case ("topics", name, direction):
                 await self._read_announcements(path, decode_topic(name), Direction(direction))
-        return set()
 
     async def _read_members(self, path: str, members: dict[str, _T]) -> set[str]:
         names = await self._zk.children(path, self._on_event)
@@ -255,19 +295,19 @@ class TreeReader:
         self.malformed.forget(path)
         self.malformed.forget_below(path)
 
-    async def _read_assignment(self, path: str, topic: str) -> set[str]:
+    async def _read_assignment(self, path: str, topic: str) -> None:
         if topic not in self._topics:
-            return set()
+            return
         found = await self._zk.get(path, self._on_event)
         kept = self._topics.get(topic)
         if kept is None:
-            return set()
+            return
         if found is None or kept.czxid not in (0, found[1].czxid):
             # It may be back already, and nothing below it is watched: forget the topic and find
             # it as a new one in a pass of its own.
             self._drop(topic)
             self._on_event(self._paths.topics)
-            return set()
+            return
         data, stat = found
         kept.czxid = stat.czxid
         kept.version = stat.version
@@ -280,7 +320,6 @@ class TreeReader:
         else:
             self.malformed.forget(path)
         self._changed_topics.add(topic)
-        return set()
 
     async def _read_announcements(self, path: str, topic: str, direction: Direction) -> None:
         if topic not in self._topics:
@@ -295,6 +334,7 @@ class TreeReader:
             self._on_event(self._paths.topic(topic))
         announced = kept.announced[direction]
         listed = set(names or ())
+        self.malformed.forget(path)
         self.malformed.forget_below(path, listed)
         new = listed - announced.keys()
         gone = announced.keys() - listed
@@ -312,8 +352,14 @@ class TreeReader:
         self, path: str, name: str, topic: str, direction: Direction
     ) -> tuple[int, Announcement | None] | None:
         """The czxid and the content of a node, no content when it is malformed; None when the
-        node has gone."""
-        found = await self._zk.get(path)
+        node has gone or may not be read."""
+        try:
+            found = await self._zk.get(path)
+        except CoordinationLost:
+            raise
+        except CoordinationError as error:
+            self.malformed.report_refused("announcement", path, error)
+            return None
         if found is None:
             return None
         data, stat = found
@@ -329,6 +375,7 @@ class TreeReader:
         except RecordError as error:
             self.malformed.report("announcement", path, error)
             return stat.czxid, None
+        self.malformed.forget(path)
         return stat.czxid, announcement
 
 

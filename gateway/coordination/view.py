@@ -57,7 +57,8 @@ class FabricWatcher:
 
     @property
     def is_read(self) -> bool:
-        """Whether everything followed has been read once: what the view lacks is not there."""
+        """Whether everything followed has been read once: what the view lacks is not there, or is
+        a record that cannot be read."""
         return self._is_read
 
     @property
@@ -101,7 +102,8 @@ class FabricWatcher:
             unsubscribe()
 
     async def refresh(self) -> FabricView:
-        """Reads everything now; raises CoordinationError when that is not possible."""
+        """Reads everything now; raises CoordinationError when that is not possible. Single records
+        that may not be read do not count, they are reported and skipped."""
         self._mark_all()
         await self._read_dirty()
         return self._view
@@ -145,25 +147,43 @@ class FabricWatcher:
                 )
 
     async def _read_dirty(self) -> None:
-        """Rereads what is dirty and what that leads to, then publishes the view."""
+        """Rereads what is dirty and what that leads to, then publishes the view; what could not be
+        read stays dirty, and why is raised then."""
         async with self._pass_lock:
             pending, self._dirty = self._dirty, set()
             seen = set(pending)
+            failed: dict[str, CoordinationError] = {}
             try:
                 while pending:
-                    found = await together(self._reader.read(path) for path in pending)
+                    found = await together(self._read(path, failed) for path in pending)
                     # Also what was read before: a new topic's paths were passed over then.
                     pending = set().union(*found)
                     seen |= pending
-            except CoordinationError:
+            except CoordinationLost:
                 self._dirty |= seen
                 raise
-            is_first, self._is_read = not self._is_read, True
-            view = self._reader.view()
-            if is_first or view != self._view:
-                self._view = view
-                for callback in list(self._callbacks):
-                    callback(view)
+            self._dirty |= failed.keys()
+            self._publish(is_whole=not failed)
+            if failed:
+                raise next(iter(failed.values()))
+
+    async def _read(self, path: str, failed: dict[str, CoordinationError]) -> set[str]:
+        try:
+            return await self._reader.read(path)
+        except CoordinationLost:
+            raise
+        except CoordinationError as error:
+            failed[path] = error
+            return set()
+
+    def _publish(self, *, is_whole: bool) -> None:
+        is_first = is_whole and not self._is_read
+        self._is_read |= is_whole
+        view = self._reader.view()
+        if is_first or view != self._view:
+            self._view = view
+            for callback in list(self._callbacks):
+                callback(view)
 
     async def _make_fabric(self) -> None:
         """A watch cannot be left on a directory that does not exist."""

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from gateway.coordination.embedded import EmbeddedZooKeeper
 from gateway.coordination.paths import FabricPaths
@@ -68,6 +69,19 @@ async def expire(zk: ZooKeeper) -> None:
         thief.close()
 
     await asyncio.to_thread(close)
+
+
+async def forbid(zk: ZooKeeper, *paths: str) -> None:
+    """Nobody may read these nodes any more, or list what is below them."""
+    for path in paths:
+        acl = [make_acl("world", "anyone", admin=True)]
+        await asyncio.to_thread(zk._client.set_acls, path, acl)
+
+
+async def allow(zk: ZooKeeper, *paths: str) -> None:
+    """Everybody may do everything with them again."""
+    for path in paths:
+        await asyncio.to_thread(zk._client.set_acls, path, OPEN_ACL_UNSAFE)
 
 
 def edge_record(edge: str, incarnation: int = 1, lan: str = "a") -> bytes:

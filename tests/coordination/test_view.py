@@ -15,14 +15,25 @@ from gateway.coordination.paths import FabricPaths
 from gateway.coordination.records import encode_assignment, encode_router
 from gateway.coordination.view import FabricWatcher
 from gateway.coordination.zookeeper import ZooKeeper
-from gateway.errors import CoordinationLost
-from gateway.model import Advice, Advised, Assignment, Direction, FabricView, RouterInfo, RouterLoad
+from gateway.errors import CoordinationError, CoordinationLost
+from gateway.model import (
+    Advice,
+    Advised,
+    Assignment,
+    Direction,
+    FabricView,
+    RouterInfo,
+    RouterLoad,
+    TopicView,
+)
 from tests.coordination.parts import (
+    allow,
     announced,
     announcement,
     edge_record,
     eventually,
     expire,
+    forbid,
     running,
     session,
 )
@@ -311,6 +322,85 @@ def test_malformed_records_are_counted_told_once_and_skipped(
     lines = [line for line in said if "cannot be understood" in line]
     assert len(lines) == 10
     assert all("\n" not in line for line in lines)
+
+
+def test_a_node_that_may_not_be_read_costs_nothing_but_itself(
+    zookeeper: EmbeddedZooKeeper, fabric: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with session(zookeeper, fabric) as zk:
+            paths = zk.paths
+            await make_topics(zk, paths, "t", "closed")
+            early, late = announcement("t", "e1"), announcement("t", "e2")
+            (early_path,) = announced(paths, early)
+            nodes = {
+                paths.edge("x"): edge_record("x"),
+                paths.router("x"): encode_router(RouterInfo("x", "h:1")),
+                paths.topic("closed"): b"",
+                **announced(paths, early),
+            }
+            await create_all(zk, {path: data for path, data in nodes.items() if data})
+            await forbid(zk, *nodes)
+            watcher = FabricWatcher(zk, paths, full_pass_s=0.5)
+            watcher.follow(None)
+            # As a leader does that begins its term.
+            assert await watcher.refresh() == FabricView(topics={"t": TopicView("t")})
+            assert watcher.is_read
+            counts = {"edge": 1, "router": 1, "assignment": 1, "announcement": 1}
+            assert watcher.malformed == counts
+            async with running(watcher.run()):
+                await zk.create_ephemeral(paths.edge("e2"), edge_record("e2"))
+                await create_all(zk, announced(paths, late))
+                await eventually(lambda: set(watcher.view.edges) == {"e2"})
+                await eventually(lambda: watcher.view.topics["t"].pubs == (late,))
+                # What was read before stays when it may not be read again.
+                subs = paths.direction("t", Direction.SUB)
+                await forbid(zk, paths.edge("e2"), subs)
+                await eventually(lambda: watcher.malformed["announcement"] == 2)
+                await eventually(lambda: watcher.malformed["edge"] == 2)
+                assert set(watcher.view.edges) == {"e2"}
+                # It is tried again now and then, but neither counted nor told again.
+                await watcher.refresh()
+                assert watcher.malformed == {**counts, "edge": 2, "announcement": 2}
+                await allow(zk, *nodes, paths.edge("e2"), subs)
+                await eventually(lambda: set(watcher.view.edges) == {"e2", "x"})
+                await eventually(lambda: set(watcher.view.routers) == {"x"})
+                await eventually(lambda: set(watcher.view.topics) == {"t", "closed"})
+                await eventually(lambda: watcher.view.topics["t"].pubs == (early, late))
+                # It counts again when it is closed again.
+                await zk.delete(early_path)
+                await eventually(lambda: watcher.view.topics["t"].pubs == (late,))
+                await create_all(zk, announced(paths, announcement("t", direction=Direction.SUB)))
+                await eventually(lambda: len(watcher.view.topics["t"].subs) == 1)
+                await forbid(zk, subs)
+                await eventually(lambda: watcher.malformed["announcement"] == 3)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert sum("may not be read" in record.message for record in caplog.records) == 7
+
+
+def test_without_a_directory_the_rest_is_followed_but_not_all_is_known(
+    zookeeper: EmbeddedZooKeeper, fabric: str
+) -> None:
+    async def scenario() -> None:
+        async with session(zookeeper, fabric) as zk:
+            paths = zk.paths
+            await make_topics(zk, paths)
+            await zk.create_ephemeral(paths.router("r1"), encode_router(RouterInfo("r1", "h:1")))
+            await forbid(zk, paths.routers)
+            watcher = FabricWatcher(zk, paths, full_pass_s=0.5)
+            async with running(watcher.run()):
+                await zk.create_ephemeral(paths.edge("e1"), edge_record("e1"))
+                await eventually(lambda: set(watcher.view.edges) == {"e1"})
+                with pytest.raises(CoordinationError, match=paths.routers):
+                    await watcher.refresh()
+                assert not watcher.is_read
+                await allow(zk, paths.routers)
+                await eventually(lambda: set(watcher.view.routers) == {"r1"})
+                assert watcher.is_read
+
+    asyncio.run(scenario())
 
 
 def test_the_last_view_stays_while_zookeeper_is_away(
