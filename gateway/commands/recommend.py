@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.command import add_setting
+from gateway.commands.report import printable
 from gateway.config import Config
 from gateway.coordination import advice
 from gateway.coordination.view import FabricWatcher
@@ -170,4 +171,4 @@ async def _clear(zk: ZooKeeper, topics: list[str] | None) -> int:
 
 
 def _line(each: Advised) -> str:
-    return f"{each.topic}: {each.what} ({each.text})"
+    return printable(f"{each.topic}: {each.what} ({each.text})")

@@ -17,6 +17,7 @@ MOST_ENTRIES = 500
 """In one fabric: they live in one node of ZooKeeper."""
 _MOST_EVIDENCE = 32
 _MOST_TEXT = 500
+_MOST_NUMBER_BITS = 64
 
 
 class NotRecommendations(ValueError):
@@ -44,7 +45,7 @@ def read_recommendations(text: str | bytes) -> list[dict[str, Any]]:
     try:
         content = json.loads(text)
         version, found = content["version"], content["recommendations"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotRecommendations("it is not what `ddswan analyze` writes") from error
     if version != FILE_VERSION:
         raise NotRecommendations(f"its version {version!r} is not {FILE_VERSION}")
@@ -101,12 +102,12 @@ def _wanted(
     for each in recommendations:
         if each.get("fabric") != fabric:
             continue
-        evidence = each.get("evidence")
+        evidence, text = each.get("evidence"), each.get("text")
         known = evidence if isinstance(evidence, dict) else {}
         reason = Advised(
             topic="",
             since_s=now_s,
-            text=str(each.get("text", ""))[:_MOST_TEXT],
+            text=text[:_MOST_TEXT] if isinstance(text, str) else "",
             evidence={
                 str(name): value
                 for name, value in list(known.items())[:_MOST_EVIDENCE]
@@ -123,8 +124,11 @@ def _wanted(
 
 def _to_move(each: Mapping[str, Any], router: str, view: FabricView) -> list[str]:
     """The topics it names that this router carries; if it names none, the heaviest one."""
-    named = [topic for topic in each.get("topics", ()) if isinstance(topic, str)]
-    if not named and router in view.routers:
+    listed = each.get("topics") or []
+    if not isinstance(listed, list):
+        return []  # nobody knows what it means
+    named = [topic for topic in listed if isinstance(topic, str)]
+    if not listed and router in view.routers:
         named = [topic for topic, _ in view.routers[router].load.topics[:1]]
     return [
         topic
@@ -138,7 +142,9 @@ def _to_move(each: Mapping[str, Any], router: str, view: FabricView) -> list[str
 def _is_plain(value: Any) -> bool:
     if isinstance(value, str):
         return len(value) <= _MOST_TEXT
-    return value is None or (isinstance(value, bool | int | float) and math.isfinite(value))
+    if isinstance(value, int):
+        return value.bit_length() <= _MOST_NUMBER_BITS
+    return value is None or (isinstance(value, float) and math.isfinite(value))
 
 
 def _key(advised: Advised) -> tuple[str, bool]:

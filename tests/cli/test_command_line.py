@@ -185,6 +185,27 @@ def test_status_of_an_empty_fabric(zookeeper: EmbeddedZooKeeper, fabric: str) ->
     assert _is_one_line(unknown.stderr, "has no topic no/such"), unknown.stderr
 
 
+@pytest.mark.zookeeper
+def test_recommendations_that_nobody_wrote_so_are_applied_as_far_as_they_make_sense(
+    zookeeper: EmbeddedZooKeeper, fabric: str, tmp_path: Path
+) -> None:
+    """And what they say cannot steer a terminal."""
+    entries: list[dict[str, object]] = [
+        {"kind": "relieve", "router": "r1", "topics": None},
+        {"kind": "relieve", "router": "r1", "topics": 5},
+        {"kind": "promote", "topic": "red\x1b[31m\ud800", "evidence": {"huge": 10**400}},
+    ]
+    found = [{"fabric": fabric, "text": "why"} | each for each in entries]
+    file = tmp_path / "recommendations.json"
+    file.write_text(json.dumps({"version": 1, "recommendations": found}))
+    where = ("--zookeeper", zookeeper.address, "--fabric", fabric)
+    done = _ddswan("recommend", "apply", str(file), *where)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "applied: 'red\\x1b[31m\\ud800: express on (why)'\n"
+    shown = _ddswan("recommend", "show", *where)
+    assert (shown.returncode, "express on (why)" in shown.stdout) == (0, True), shown.stderr
+
+
 @pytest.mark.dds
 def test_an_interface_that_is_not_there_is_one_line() -> None:
     done = _ddswan("edge", "--id", "e", "--lan", "a", "--interface", "nowhere0")

@@ -6,7 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gateway.coordination.records import decode_advice, encode_advice
 from gateway.model import Advice, Advised, Assignment, FabricView, RouterInfo, RouterLoad, TopicView
 from gateway.plan.advice import (
     AdvicePlan,
@@ -14,6 +17,12 @@ from gateway.plan.advice import (
     plan_advice,
     read_recommendations,
     without,
+)
+
+any_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
 )
 
 
@@ -25,6 +34,10 @@ def recommended(kind: str, topic: str | None = None, **fields: Any) -> dict[str,
         "text": "why",
         "evidence": {"n": 1},
     } | fields
+
+
+def file_of(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"version": 1, "made_from": {}, "recommendations": found}
 
 
 def view() -> FabricView:
@@ -69,6 +82,40 @@ def test_a_router_said_to_be_slow_loses_its_heaviest_topic() -> None:
     assert plan([recommended("relieve", router="r1")]).advice.avoided() == {"Heavy": "r1"}
 
 
+@pytest.mark.parametrize("topics", [5, "Heavy", {"Heavy": 1}, True])
+def test_topics_that_are_no_list_name_none_to_move(topics: object) -> None:
+    assert plan([recommended("relieve", router="r1", topics=topics)]).steps == ()
+
+
+def test_no_topics_at_all_are_the_heaviest_one() -> None:
+    found = [recommended("relieve", router="r1", topics=None)]
+    assert plan(found).advice.avoided() == {"Heavy": "r1"}
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400)], ids=["positive", "negative"])
+def test_a_number_too_large_for_anybody_is_no_evidence(number: int) -> None:
+    found = [recommended("promote", "A", evidence={"huge": number, "good": 2**40})]
+    (advised,) = plan(found).advice.entries
+    assert advised.evidence == {"good": 2**40}
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "kind": st.sampled_from(["relieve", "promote", "demote"]),
+            "router": st.just("r1") | any_json,
+            "topics": st.lists(st.just("Heavy") | any_json, max_size=3) | any_json,
+            "topic": st.text() | any_json,
+            "text": any_json,
+            "evidence": st.dictionaries(st.text(), any_json, max_size=3) | any_json,
+        }
+    )
+)
+def test_whatever_an_entry_holds_makes_advice_that_can_be_kept(entry: dict[str, Any]) -> None:
+    made = plan(read_recommendations(json.dumps(file_of([{"fabric": "f", **entry}]))))
+    assert decode_advice(encode_advice(made.advice), "advice") == made.advice
+
+
 def test_what_one_pair_of_lans_needs_another_does_not_undo() -> None:
     found = [recommended("promote", "A"), recommended("demote", "A")]
     assert plan(found).advice.express() == {"A": True}
@@ -94,7 +141,19 @@ def test_advice_can_be_taken_back() -> None:
     assert without(made, None) == Advice()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 9, "recommendations": []}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"version": 9, "recommendations": []}',
+        '{"version": 1, "recommendations": 5}',
+        '{"version": 1, "recommendations": [5]}',
+        "[" * 100_000,
+    ],
+    ids=lambda text: text[:40],
+)
 def test_other_files_are_refused(text: str) -> None:
     with pytest.raises(NotRecommendations):
         read_recommendations(text)
@@ -102,5 +161,4 @@ def test_other_files_are_refused(text: str) -> None:
 
 def test_what_the_analysis_writes_is_read() -> None:
     found = [recommended("promote", "A")]
-    text = json.dumps({"version": 1, "made_from": {}, "recommendations": found})
-    assert read_recommendations(text) == found
+    assert read_recommendations(json.dumps(file_of(found))) == found
