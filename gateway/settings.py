@@ -132,24 +132,53 @@ def _read_file(schema: type[BaseModel], file: str) -> tuple[dict[_Key, Any], dic
         raise ConfigError(f"cannot read configuration {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"cannot read configuration {file}: not UTF-8 text") from error
-    loader = yaml.SafeLoader(text)
     try:
-        node = loader.get_single_node()
-        if node is None:
-            return {}, {}
-        lines: dict[_Key, str] = {}
-        _note_lines(node, (), file, lines)
-        raw = loader.construct_document(node)
+        raw, lines = _parse(text, file)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigError(
+            f"cannot understand {file} line {line}: the character {text[error.position]!r} is not "
+            "allowed"
+        ) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark is not None else ""
+        where = f" line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "not YAML"
-        raise ConfigError(f"cannot understand {file}{line}: {problem}") from error
-    finally:
-        loader.dispose()
+        raise ConfigError(f"cannot understand {file}{where}: {problem}") from error
+    except RecursionError as error:
+        raise ConfigError(
+            f"cannot understand {file}: it is nested too deeply, or within itself"
+        ) from error
     if not isinstance(raw, dict):
         raise ConfigError(f"cannot understand {file}: expected settings as `name: value` lines")
     return _flatten(schema, raw, ()), lines
+
+
+class _Loader(yaml.SafeLoader):
+    """Says where something stands that is no value of its kind: a day no month has, say."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, ValueError) as error:
+            kind = node.tag.rpartition(":")[2]
+            raise yaml.constructor.ConstructorError(
+                None, None, f"{_shortened(node.value)} is no {kind}", node.start_mark
+            ) from error
+
+
+def _parse(text: str, file: str) -> tuple[Any, dict[_Key, str]]:
+    """What the file says, and where; raises YAMLError or RecursionError."""
+    loader = _Loader(text)
+    try:
+        lines: dict[_Key, str] = {}
+        node = loader.get_single_node()
+        if node is None:
+            return {}, lines
+        _note_lines(node, (), file, lines)
+        return loader.construct_document(node), lines
+    finally:
+        loader.dispose()
 
 
 def _note_lines(node: yaml.Node, key: _Key, file: str, lines: dict[_Key, str]) -> None:

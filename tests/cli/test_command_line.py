@@ -107,6 +107,7 @@ def test_a_wrong_setting_is_one_line_and_exits_with_2(
             "2 edges are called e; give each its own 'id'",
         ),
         ("routers: [{id: r, prot: 1}]\nedges: []\n", "unknown setting 'routers.0.prot'"),
+        ("edges: [{id: e, lan: 2024-02-30}]\n", "line 1: '2024-02-30' is no timestamp"),
     ],
 )
 def test_up_refuses_a_file_that_cannot_run(tmp_path: Path, text: str, expected: str) -> None:

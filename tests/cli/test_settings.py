@@ -162,7 +162,24 @@ def test_kubernetes_service_variables_are_not_settings() -> None:
         ("edge: [\n", "cannot understand {file} line 2: "),
         ("a: !!python/object:os.system {}\n", "cannot understand {file} line 1: "),
         ("log:\n  level: loud\n", "setting 'log.level' in {file} line 2 is 'loud': must be "),
+        ("edge:\n  lan: a\x01b\n", "cannot understand {file} line 2: the character '\\x01' is"),
+        (
+            "edge:\n  lan: 2024-02-30\n",
+            "cannot understand {file} line 2: '2024-02-30' is no timestamp",
+        ),
+        (
+            "edge:\n  lan: a\n  id: [!!int abc]\n",
+            "cannot understand {file} line 3: 'abc' is no int",
+        ),
+        ("edge:\n  id: !!float abc\n", "cannot understand {file} line 2: "),
+        ("edge:\n  id: !!bool abc\n", "cannot understand {file} line 2: "),
+        ("edge:\n  id: !!timestamp abc\n", "cannot understand {file} line 2: "),
+        ("edge:\n  id: 1:x_\n  lan: !!int ''\n", "cannot understand {file} line 3: "),
+        ("edge: &all\n  topics: {allow: *all}\n", "cannot understand {file}: it is nested"),
+        ("edge: &all [1, *all]\n", "cannot understand {file}: it is nested"),
+        (f"edge:\n  id: {'[' * 10_000}", "cannot understand {file}: it is nested"),
     ],
+    ids=lambda text: text[:40],
 )
 def test_a_wrong_file_is_one_line_that_says_where(tmp_path: Path, text: str, expected: str) -> None:
     file = _file(tmp_path, text)
