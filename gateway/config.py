@@ -23,6 +23,14 @@ from gateway.setting_parts import (
 )
 
 
+def is_host(text: str) -> bool:
+    """Whether it can be looked up: the resolver raises what nobody expects of other texts."""
+    try:
+        return bool(text.encode("idna"))
+    except UnicodeError:
+        return False
+
+
 def split_address(address: str) -> tuple[str, int]:
     """`host:port` or `[v6]:port` as (host, port); raises ValueError with what is expected."""
     host, colon, port = address.rpartition(":")
@@ -32,6 +40,8 @@ def split_address(address: str) -> tuple[str, int]:
         raise ValueError(f"must be host:port ([address]:port for IPv6), found {address!r}")
     if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise ValueError(f"must be host:port with a port of 0 to 65535, found {address!r}")
+    if not is_host(host):
+        raise ValueError(f"must be host:port with a name that a host may have, found {address!r}")
     return host, int(port)
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import IO
 
 from gateway import slices
-from gateway.errors import CoordinationError
+from gateway.config import is_host
+from gateway.errors import ConfigError, CoordinationError
 
 _JARS = (
     "zookeeper-*.jar",
@@ -92,12 +93,13 @@ class EmbeddedZooKeeper:
         return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_s: float = 30.0) -> None:
-        """Returns when the server answers; raises CoordinationError with what to do."""
+        """Returns when the server answers; raises ConfigError or CoordinationError with what to
+        do."""
         if self._process is not None:
             raise CoordinationError(f"the ZooKeeper at {self.address} was started before")
         java = find_java()
         jars = find_jars()
-        self._check_port()
+        self._check_address()
         try:
             self._prepare()
             self._spawn(java, jars)
@@ -126,9 +128,11 @@ class EmbeddedZooKeeper:
             raise CoordinationError(f"the ZooKeeper at {self.address} is not started")
         return self._process.wait()
 
-    def _check_port(self) -> None:
+    def _check_address(self) -> None:
         if not 0 < self.port < 65_536:
-            raise CoordinationError(f"port {self.port} is not between 1 and 65535; mend --port")
+            raise ConfigError(f"port {self.port} is not between 1 and 65535; mend --port")
+        if not is_host(self.host):
+            raise ConfigError(f"{self.host!r} is no host; mend --host")
         try:
             address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
             with socket.socket(address[0]) as probe:

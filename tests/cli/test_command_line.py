@@ -86,6 +86,10 @@ def test_misuse_exits_with_2(arguments: tuple[str, ...]) -> None:
         (("config", "show", "--log-level", "loud"), {}, "'log.level' on the command line"),
         (("up", "/absent.yaml"), {}, "cannot read configuration /absent.yaml"),
         (("status", "--zookeeper", "nowhere"), {}, "must be host:port"),
+        (("router", "--id", "r", "--listen", "a..b:1"), {}, "must be host:port"),
+        (("edge", "--id", "e", "--express-listen", "a..b:1"), {}, "must be host:port"),
+        (("zookeeper", "--host", "a..b"), {}, "'a..b' is no host; mend --host"),
+        (("zookeeper", "--port", "70000"), {}, "port 70000 is not between 1 and 65535"),
     ],
 )
 def test_a_wrong_setting_is_one_line_and_exits_with_2(

@@ -258,7 +258,13 @@ def test_addresses(address: str, expected: tuple[str, int]) -> None:
     assert split_address(address) == expected
 
 
-@pytest.mark.parametrize("address", ["", "h", ":1", "h:", "h:65536", "h:-1", "::1:80", "h:1x"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("", "h", ":1", "h:", "h:65536", "h:-1", "::1:80", "h:1x"),
+        *("a..b:1", ".a:1", f"a.{'x' * 64}:1", "[a..b]:1", "\ud800:1"),
+    ],
+)
 def test_addresses_that_are_none(address: str) -> None:
     with pytest.raises(ValueError, match="must be host:port"):
         split_address(address)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gateway.coordination.embedded import EmbeddedZooKeeper, find_java, free_port
-from gateway.errors import CoordinationError
+from gateway.errors import ConfigError, CoordinationError
 
 pytestmark = pytest.mark.zookeeper
 
@@ -80,7 +80,7 @@ def test_a_taken_port_is_told(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> N
 
 
 def test_a_port_out_of_range_is_told(tmp_path: Path) -> None:
-    with pytest.raises(CoordinationError, match="port 70000 is not between"):
+    with pytest.raises(ConfigError, match="port 70000 is not between"):
         EmbeddedZooKeeper(70_000, tmp_path).start()
 
 
