@@ -43,6 +43,9 @@ class Lifetime:
     async def until_stop_or_failure(self) -> None:
         """Returns when asked to stop; raises DdswanError when a part failed or ended."""
         await self._stop_or_failure.wait()
+        self._tell_failure()
+
+    def _tell_failure(self) -> None:
         if self._failure is not None:
             _raise(self._failure, "a part of the broker")
         for task, name in self._tasks.items():
@@ -50,12 +53,17 @@ class Lifetime:
                 _raise(task.exception(), name)
 
     async def wait_or_stop(self, work: Awaitable[Any]) -> bool:
-        """Waits for something that may take for ever; False when told to stop meanwhile."""
+        """Waits for something that may take for ever; False when told to stop meanwhile. Raises
+        DdswanError when a part failed or ended meanwhile."""
         task = asyncio.ensure_future(work)
         stop = asyncio.create_task(self._stop_or_failure.wait(), name="stop")
         try:
             await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-            return task.done() and task.result() is None
+            if not task.done():
+                self._tell_failure()
+                return False
+            task.result()
+            return True
         finally:
             await end_tasks([task, stop])
 
