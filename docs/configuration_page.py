@@ -12,8 +12,8 @@ from pydantic_core import PydanticUndefined
 
 from gateway.config import Config
 from gateway.setting_parts import Group
-from gateway.settings import environment_name, value_at
-from gateway.up_file import EmbeddedZooKeeper
+from gateway.settings import environment_name
+from gateway.up_file import UP_ONLY, EmbeddedZooKeeper
 
 _HEAD = """\
 # Configuration
@@ -33,9 +33,9 @@ _UP = """\
 ## `up` files
 
 `ddswan up FILE` reads one file for all brokers of one machine (`ddswan config schema --of up`):
-`fabric`, `zookeeper`, `log`, `metrics`, `stream`, `ingress`, `trace` and `advice` as above apply
-to all of them; `routers` and `edges` are lists of the groups `router` and `edge` above. `zookeeper`
-knows two settings more:
+`fabric`, `zookeeper`, `log`, `metrics`, `stream`, `ingress`, `express`, `trace` and `advice` as
+above, also as variables, apply to all of them; `routers` and `edges` are lists of the groups
+`router` and `edge` above, whose variables mean nothing here. `zookeeper` knows two settings more:
 """
 
 
@@ -47,10 +47,8 @@ def main() -> None:
         if _is_group(field.annotation):
             _print_group(field.annotation, name)
     print(_UP)
-    extra = set(EmbeddedZooKeeper.model_fields) - set(Config().zookeeper.__class__.model_fields)
-    for name in EmbeddedZooKeeper.model_fields:
-        if name in extra:
-            _print_setting(EmbeddedZooKeeper, f"zookeeper.{name}", name)
+    for path in UP_ONLY:
+        _print_setting(EmbeddedZooKeeper, path, path.rpartition(".")[2])
 
 
 def _print_group(schema: Any, prefix: str) -> None:
@@ -71,16 +69,8 @@ def _print_setting(schema: type[BaseModel], path: str, name: str) -> None:
     field = schema.model_fields[name]
     default = "none" if field.default in (None, PydanticUndefined) else _json(field.default)
     print(f"### `{path}`\n")
-    variable = f"Variable `{environment_name(path)}`. " if _is_reachable(path) else ""
-    print(f"{field.description}\n\n{variable}Default: `{default}`.\n")
-
-
-def _is_reachable(path: str) -> bool:
-    try:
-        value_at(Config(), path)
-    except AttributeError:
-        return False
-    return True
+    variable = environment_name(path)
+    print(f"{field.description}\n\nVariable `{variable}`. Default: `{default}`.\n")
 
 
 def _is_group(annotation: Any) -> bool:

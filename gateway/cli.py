@@ -15,7 +15,13 @@ from gateway.command import Command, add_setting
 from gateway.config import Config
 from gateway.errors import ConfigError, DdswanError
 from gateway.observe.logs import set_up_logging
-from gateway.settings import CONFIG_FILE_VARIABLE, load_settings, setting_paths
+from gateway.settings import (
+    CONFIG_FILE_VARIABLE,
+    environment_name,
+    load_settings,
+    setting_paths,
+)
+from gateway.up_file import UP_ONLY
 
 COMMAND_GROUP = "ddswan.commands"
 
@@ -58,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = load_settings(
             Config,
             file=args.config or os.environ.get(CONFIG_FILE_VARIABLE) or None,
-            environment=os.environ,
+            environment=_environment(),
             flags={path: getattr(args, path, None) for path in setting_paths(Config)},
         )
         debug = config.log.level == "debug"
@@ -76,6 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output has left (`| head`); keep the interpreter from flushing again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _environment() -> dict[str, str]:
+    """Without what only `up` reads: like those of another broker, such settings are no mistake."""
+    names = {environment_name(path) for path in UP_ONLY}
+    return {name: value for name, value in os.environ.items() if name not in names}
 
 
 def _find_commands(arguments: Sequence[str]) -> dict[str, Command]:

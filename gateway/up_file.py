@@ -37,6 +37,14 @@ class EmbeddedZooKeeper(ZooKeeper):
     )
 
 
+UP_ONLY = tuple(
+    f"zookeeper.{name}"
+    for name in EmbeddedZooKeeper.model_fields
+    if name not in ZooKeeper.model_fields
+)
+"""Settings no single process has."""
+
+
 class Fabric(Group):
     """An `up` file: every broker of one machine; common groups apply to all of them."""
 

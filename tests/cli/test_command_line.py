@@ -122,6 +122,17 @@ def test_up_refuses_a_file_that_cannot_run(tmp_path: Path, text: str, expected: 
     assert _is_one_line(done.stderr, expected), done.stderr
 
 
+def test_what_only_up_knows_may_stand_in_the_environment_of_every_command(tmp_path: Path) -> None:
+    file = tmp_path / "up.yaml"
+    file.write_text("routers: [{id: r}]\nedges: [{id: e, lan: a}]\n")
+    variables = {"DDSWAN_ZOOKEEPER_DATA": str(tmp_path), "DDSWAN_ZOOKEEPER_EMBEDDED": "maybe"}
+    done = _ddswan("up", str(file), **variables)
+    assert done.returncode == 2
+    told = "'zookeeper.embedded' in environment variable DDSWAN_ZOOKEEPER_EMBEDDED is 'maybe'"
+    assert _is_one_line(done.stderr, told), done.stderr
+    assert _ddswan("config", "show", **variables).returncode == 0
+
+
 def test_a_traceback_is_shown_at_debug_only() -> None:
     arguments = ("status", "--zookeeper", f"127.0.0.1:{free_port()}", "--log-level")
     with ThreadPoolExecutor(2) as both:

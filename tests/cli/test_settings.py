@@ -82,6 +82,12 @@ def test_values_written_as_text(path: str, text: str, value: object) -> None:
     assert value_at(config, path) == value
 
 
+def test_the_zookeeper_of_an_up_file_can_be_chosen_by_variables() -> None:
+    environment = {"DDSWAN_ZOOKEEPER_EMBEDDED": "false", "DDSWAN_ZOOKEEPER_DATA": "/data"}
+    fabric = load_settings(Fabric, environment=environment)
+    assert (fabric.zookeeper.embedded, fabric.zookeeper.data) == (False, "/data")
+
+
 def test_numbers_are_fine_as_names(tmp_path: Path) -> None:
     config = load_settings(Config, file=_file(tmp_path, "edge:\n  id: 7\n  lan: 1\n"))
     assert (config.edge.id, config.edge.lan) == ("7", "1")
