@@ -15,7 +15,7 @@ from gateway.coordination import assignments
 from gateway.coordination.election import Election, Leadership
 from gateway.coordination.nodes import SessionState
 from gateway.coordination.view import FabricWatcher
-from gateway.coordination.zookeeper import ZooKeeper
+from gateway.coordination.zookeeper import ZooKeeper, together
 from gateway.errors import CoordinationError, CoordinationLost
 from gateway.model import Assignment, FabricView, TopicView
 from gateway.observe.logs import get_logger
@@ -35,6 +35,8 @@ log = get_logger("router.leader")
 
 _TICK_S = 1.0
 _RETRY_S = 0.2
+_MOST_DELETIONS = 50
+"""In one pass: nothing is assigned meanwhile."""
 _TRUST_WRITTEN_S = 5.0
 """How long our own write outranks an older view; the watch normally takes milliseconds."""
 
@@ -212,9 +214,18 @@ class Leader:
 
     async def _delete_unused(self, term: _Term, view: FabricView, now_s: float) -> None:
         term.unused = empty_since(view, term.unused, now_s)
-        for topic in plan_deletions(term.unused, now_s, self._patience.empty_grace_s):
-            # False: somebody has begun to use it, and the view will show that.
-            if await assignments.delete_topic(self._zk, self._zk.paths, term.leadership, topic):
+        due = plan_deletions(term.unused, now_s, self._patience.empty_grace_s)
+        if len(due) > _MOST_DELETIONS:
+            due = due[:_MOST_DELETIONS]
+            self._wake.set()
+        deleted = await together(
+            assignments.delete_topic(self._zk, self._zk.paths, term.leadership, topic)
+            for topic in due
+        )
+        for topic, is_deleted in zip(due, deleted, strict=True):
+            # The view shows the end, or that somebody has begun to use it, only later.
+            term.unused[topic] = now_s
+            if is_deleted:
                 term.written.pop(topic, None)
                 log.info("topic deleted, nobody uses it", topic=topic)
 

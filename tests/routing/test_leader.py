@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -14,6 +15,7 @@ import pytest
 from gateway.config import Advice
 from gateway.coordination.election import Election, Leadership
 from gateway.coordination.embedded import EmbeddedZooKeeper
+from gateway.coordination.nodes import Delete, Operation
 from gateway.coordination.view import FabricWatcher
 from gateway.coordination.zookeeper import ZooKeeper
 from gateway.model import Assignment
@@ -211,6 +213,49 @@ def test_topics_nobody_uses_are_deleted_and_nothing_else(
             # And it comes back as a topic like any other.
             await use(edge, "gone")
             await wait_assigned(edge, ["gone"])
+
+    asyncio.run(scenario())
+
+
+class SlowToDelete(ZooKeeper):
+    """Holds deletions back until told; knows what was asked for, in order."""
+
+    def __init__(self, address: str, fabric: str) -> None:
+        super().__init__(address, fabric, session_timeout_s=4.0)
+        self.asked: list[str] = []
+        self.may_delete = asyncio.Event()
+
+    async def transaction(self, operations: Sequence[Operation]) -> None:
+        is_deletion = isinstance(operations[-1], Delete)
+        self.asked.append("delete" if is_deletion else "assign")
+        if is_deletion:
+            await self.may_delete.wait()
+        await super().transaction(operations)
+
+
+def test_an_assignment_does_not_wait_for_all_deletions(
+    zookeeper: EmbeddedZooKeeper, fabric: str
+) -> None:
+    async def scenario() -> None:
+        zk = SlowToDelete(zookeeper.address, fabric)
+        await zk.start(timeout_s=10.0)
+        try:
+            await register(zk, "r1")
+            for number in range(120):
+                await make(zk, zk.paths.topic(f"unused{number}"))
+            member = candidate_of(zk, "r1")
+            async with running(member.watcher.run(), member.election.run(), member.leader.run()):
+                await until(lambda: len(zk.asked) >= 50)
+                await use(zk, "new")
+                await until(lambda: "new" in member.watcher.view.topics)
+                assert zk.asked == ["delete"] * 50
+                zk.may_delete.set()
+                await wait_assigned(zk, ["new"])
+                assert zk.asked.index("assign") == 50
+                await until(lambda: set(member.watcher.view.topics) == {"new"})
+                assert zk.asked.count("delete") == 120
+        finally:
+            await zk.stop()
 
     asyncio.run(scenario())
 
