@@ -4,10 +4,13 @@ relay once a frame and once a second. Rates are smoothed over a few seconds.
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from gateway.tunnel.frames import StreamKey
 
 MAX_STREAMS = 100_000
-"""Streams of which the topic is remembered; later ones are counted in the total only."""
+"""Streams of which the topic is remembered. Beyond that the one that has carried nothing for
+longest is forgotten: most likely it is closed, which not every router is told."""
 _SMOOTHING = 0.35
 """Weight of the latest second: a change shows within about three."""
 _IDLE_BYTES_PER_S = 1.0
@@ -31,20 +34,29 @@ class Traffic:
     def __init__(self) -> None:
         self._total = _Meter()
         self._topics: dict[str, _Meter] = {}
-        self._streams: dict[tuple[str, int, int], tuple[str, _Meter]] = {}
+        self._streams: OrderedDict[tuple[str, int, int], tuple[str, _Meter]] = OrderedDict()
+        """The one that has carried nothing for longest comes first."""
 
     @property
     def bytes_per_s(self) -> float:
         return self._total.bytes_per_s
 
     def learn(self, stream: StreamKey, topic: str) -> None:
-        if stream in self._streams or len(self._streams) >= MAX_STREAMS:
+        if stream in self._streams:
             return
+        if len(self._streams) >= MAX_STREAMS:
+            self._forget_one()
         meter = self._topics.get(topic)
         if meter is None:
             meter = self._topics[topic] = _Meter()
         meter.streams += 1
         self._streams[stream] = (topic, meter)
+
+    def _forget_one(self) -> None:
+        _, (topic, meter) = self._streams.popitem(last=False)
+        meter.streams -= 1
+        if meter.streams == 0:
+            del self._topics[topic]
 
     def forget(self, edge: str) -> None:
         """All streams of this edge are over: it left."""
@@ -58,6 +70,7 @@ class Traffic:
         known = self._streams.get(stream)
         if known is not None:
             known[1].pending += size
+            self._streams.move_to_end(stream)
 
     def tick(self, elapsed_s: float) -> None:
         self._total.tick(elapsed_s)

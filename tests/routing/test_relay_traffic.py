@@ -66,3 +66,17 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         traffic.count(StreamKey("a", 1, number), 100)
     traffic.tick(1.0)
     assert len(traffic.heaviest(10)) == 3
+
+
+def test_new_streams_take_the_place_of_those_that_carry_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Edges live on for months, and nobody says here that a stream is closed."""
+    monkeypatch.setattr(accounting, "MAX_STREAMS", 3)
+    traffic = Traffic()
+    traffic.learn(ONE, "lasting")
+    for number in range(10, 20):
+        short = StreamKey("a", 1, number)
+        traffic.learn(short, f"t{number}")
+        settle(traffic, 20, {ONE: 1_000, short: 100})
+    assert dict(traffic.heaviest(10)) == pytest.approx({"lasting": 1_000, "t19": 100}, rel=0.01)
