@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import pytest
 import yaml
 
 from gateway.coordination.embedded import EmbeddedZooKeeper, free_port
+from gateway.coordination.zookeeper import ZooKeeper
 from tests.environment import environment
 
 _COMMANDS = ("config", "demo", "edge", "router", "status", "up", "zookeeper")
@@ -220,6 +222,38 @@ def test_recommendations_that_nobody_wrote_so_are_applied_as_far_as_they_make_se
     assert done.stdout == "applied: 'red\\x1b[31m\\ud800: express on (why)'\n"
     shown = _ddswan("recommend", "show", *where)
     assert (shown.returncode, "express on (why)" in shown.stdout) == (0, True), shown.stderr
+
+
+@pytest.mark.zookeeper
+def test_only_what_changes_the_advice_leaves_a_trace_of_a_fabric(
+    zookeeper: EmbeddedZooKeeper, fabric: str, tmp_path: Path
+) -> None:
+    """Its name may be mistyped."""
+    found = [{"fabric": fabric, "kind": "promote", "topic": "T", "text": "why"}]
+    file = tmp_path / "recommendations.json"
+    file.write_text(json.dumps({"version": 1, "recommendations": found}))
+
+    def recommend(*arguments: str) -> str:
+        done = _ddswan(
+            "recommend", *arguments, "--zookeeper", zookeeper.address, "--fabric", fabric
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    async def is_known() -> bool:
+        zk = ZooKeeper(zookeeper.address, fabric)
+        await zk.start(timeout_s=10.0)
+        try:
+            return await zk.get(zk.paths.root) is not None
+        finally:
+            await zk.stop()
+
+    assert recommend("show") == "nothing is applied\n"
+    assert recommend("clear") == "nothing of it is applied\n"
+    assert recommend("apply", str(file), "--dry-run") == "would apply: T: express on (why)\n"
+    assert not asyncio.run(is_known())
+    assert recommend("apply", str(file)) == "applied: T: express on (why)\n"
+    assert recommend("clear", "T") == "taken back: T: express on (why)\n"
 
 
 @pytest.mark.dds
