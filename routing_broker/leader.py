@@ -47,9 +47,10 @@ class Patience:
 
     empty_grace_s: float = 5.0
     """Before a topic nobody uses is deleted: applications restart."""
-    assembly_s: float = 2.0
+    assembly_s: float = 5.0
     """After our own session began, before we believe that a router named in an assignment is gone:
-    after an outage of ZooKeeper everybody comes back within a moment, but not at once."""
+    after an outage of ZooKeeper everybody comes back, but not at once. Attempts to connect are a
+    second apart, and one that is not answered is given up after two."""
     rebalance_interval_s: float = 30.0
     """Between two voluntary rounds of moves, and before the first one of a term."""
 

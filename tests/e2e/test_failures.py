@@ -5,13 +5,16 @@ lost, repeated or reordered.
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 
-from tests.e2e.traffic import assert_same_samples, finish, indices, publish, subscribe
-from tests.lab.fabric import Fabric, edge_of
+from tests.e2e.traffic import assert_same_samples, finish, indices, of, publish, subscribe
+from tests.lab.fabric import EDGE_METRICS, Fabric, edge_of
 from tests.lab.namespaces import Lab
 from tests.lab.process import Process, wait_until
 
@@ -132,6 +135,41 @@ def test_zookeeper_is_killed_while_samples_flow(own_fabric: Fabric) -> None:
     # And what is new is carried too.
     later = subscribe(fabric, "b", "after_zookeeper", "--count=5")
     finish(publish(fabric, "a", "after_zookeeper", "--count=5", "--stay-s=-1"), later)
+
+
+def losses(fabric: Fabric, lan: str) -> bytes:
+    """Of sessions, as the LAN's edge counts them; without labels."""
+    text = re.sub(rb"\{[^}]*\}", b"", fabric.ask(lan, "/metrics"))
+    assert b"ddswan_session_losses_total" in text
+    return text
+
+
+@pytest.mark.parametrize("own_fabric", [EDGE_METRICS], ids=["watched"], indirect=True)
+def test_zookeeper_is_silent_until_all_sessions_are_over(own_fabric: Fabric) -> None:
+    """Everybody comes back in turn and finds the others gone at first: no path that works ends."""
+    fabric = own_fabric
+    publisher, subscriber = flow(fabric, "silent", 4000)
+    (server,) = (pid for pid, line in fabric.lab.pids().items() if "java" in line)
+    before = fabric.tree()["edges/e-a"]
+    os.kill(server, signal.SIGSTOP)
+    seen = len(indices(subscriber))
+    try:
+        wait_until(lambda: len(indices(subscriber)) > seen + 1400, 20.0, "samples keep flowing")
+    finally:
+        os.kill(server, signal.SIGCONT)
+    for lan in "ab":
+        wait_until(
+            lambda at=lan: b"ddswan_session_losses_total 0" not in losses(fabric, at),  # type: ignore[misc]
+            20.0,
+            f"the session of the edge in {lan} is over",
+        )
+    fabric.wait_until_registered()
+    assert json.loads(fabric.tree()["edges/e-a"]) == json.loads(before)
+    assert_all_arrives(publisher, subscriber, 60.0)
+    # Applications have not noticed: their writer was there all the time.
+    assert {record["count"] for record in of(subscriber, "writers")} <= {0, 1}
+    counts = [record["count"] for record in of(subscriber, "writers")]
+    assert 0 not in counts[counts.index(1) :], counts
 
 
 def test_the_subscribing_edge_is_killed_and_comes_back(own_fabric: Fabric) -> None:
