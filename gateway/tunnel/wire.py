@@ -9,6 +9,7 @@ import asyncio
 import errno
 import os
 import socket
+import threading
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -370,11 +371,31 @@ async def _resolve(host: str, port: int) -> list[tuple[int, Address]]:
     with suppress(OSError):
         return _resolve_now(host, port, socket.AI_NUMERICHOST)
     loop = asyncio.get_running_loop()
+    found: asyncio.Future[list[tuple[int, Address]]] = loop.create_future()
+
+    def tell(addresses: list[tuple[int, Address]], error: OSError | None) -> None:
+        if found.done():
+            return  # nobody waits any more
+        if error is None:
+            found.set_result(addresses)
+        else:
+            found.set_exception(error)
+
+    def look_up() -> None:
+        addresses, failure = [], None
+        try:
+            addresses = _resolve_now(host, port)
+        except OSError as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, addresses, failure)
+
+    # Not in the loop's own pool: a broker that ends does not wait for a name server that is silent.
+    threading.Thread(target=look_up, name="resolver", daemon=True).start()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return await found
     except OSError as error:
         raise LinkError(_reason(error)) from error
-    return [(int(entry[0]), _host_and_port(entry[4])) for entry in found]
 
 
 def _resolve_now(host: str, port: int, flags: int = 0) -> list[tuple[int, Address]]:
