@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import socket
-import threading
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any
 
 from gateway.errors import FrameError, LinkError
 from gateway.tunnel.conversation import SILENT_TICKS, TICK_S
 from gateway.tunnel.frames import MAX_FRAME_BYTES
+from gateway.tunnel.names import reason, resolve, resolve_now
 from gateway.tunnel.wire_reader import Ahead
-
-Address = tuple[str, int]
 
 _LENGTH = struct.Struct("<I")
 _LENGTH_BYTES = _LENGTH.size
@@ -135,7 +131,7 @@ class Wire:
         except _WOULD_BLOCK:
             sent = 0
         except OSError as error:
-            self.on_broken(_reason(error))
+            self.on_broken(reason(error))
             return False
         if sent < _LENGTH_BYTES:
             self._keep(prefix[sent:])
@@ -157,7 +153,7 @@ class Wire:
             except _WOULD_BLOCK:
                 self.take_rest()
             except OSError as error:
-                self.on_broken(_reason(error))
+                self.on_broken(reason(error))
                 return False
         if sent < len(record):
             self._keep(memoryview(record)[sent:])
@@ -193,7 +189,7 @@ class Wire:
         except _WOULD_BLOCK:
             return
         except OSError as error:
-            self.on_broken(_reason(error))
+            self.on_broken(reason(error))
             return
         self.queued_bytes -= sent
         while sent:
@@ -230,7 +226,7 @@ class Wire:
         except _WOULD_BLOCK:
             return []
         except OSError as error:
-            raise LinkError(_reason(error)) from error
+            raise LinkError(reason(error)) from error
         if not got:
             raise LinkError("the other edge hung up")
         return self._split(self._filled + got)
@@ -286,7 +282,7 @@ class Wire:
                 await _readable(self._loop, self._socket)
                 continue
             except OSError as error:
-                raise LinkError(_reason(error)) from error
+                raise LinkError(reason(error)) from error
             if not chunk:
                 raise LinkError("the other edge hung up before greeting")
             got += chunk
@@ -299,7 +295,7 @@ class Wire:
 async def connect(host: str, port: int, limit_bytes: int) -> Wire:
     """Raises LinkError."""
     problem = "the name has no address"
-    for family, address in await _resolve(host, port):
+    for family, address in await resolve(host, port):
         dialled = socket.socket(family, socket.SOCK_STREAM)
         try:
             dialled.setblocking(False)
@@ -307,7 +303,7 @@ async def connect(host: str, port: int, limit_bytes: int) -> Wire:
             return Wire(dialled, limit_bytes=limit_bytes)
         except OSError as error:
             dialled.close()
-            problem = _reason(error)
+            problem = reason(error)
         except BaseException:
             dialled.close()
             raise
@@ -325,11 +321,11 @@ class Listener:
         self._limit_bytes = limit_bytes
         self._on_accepted = on_accepted
         try:
-            family, address = _resolve_now(host, port)[0]
+            family, address = resolve_now(host, port)[0]
             self._socket = socket.create_server(address, family=family, backlog=_BACKLOG)
         except OSError as error:
             raise LinkError(
-                f"cannot listen on {host}:{port}: {_reason(error)}; choose another address with "
+                f"cannot listen on {host}:{port}: {reason(error)}; choose another address with "
                 "--express-listen"
             ) from error
         self._socket.setblocking(False)
@@ -367,46 +363,6 @@ class Listener:
         self._on_accepted(wire)
 
 
-async def _resolve(host: str, port: int) -> list[tuple[int, Address]]:
-    with suppress(OSError):
-        return _resolve_now(host, port, socket.AI_NUMERICHOST)
-    loop = asyncio.get_running_loop()
-    found: asyncio.Future[list[tuple[int, Address]]] = loop.create_future()
-
-    def tell(addresses: list[tuple[int, Address]], error: OSError | None) -> None:
-        if found.done():
-            return  # nobody waits any more
-        if error is None:
-            found.set_result(addresses)
-        else:
-            found.set_exception(error)
-
-    def look_up() -> None:
-        addresses, failure = [], None
-        try:
-            addresses = _resolve_now(host, port)
-        except OSError as error:
-            failure = error
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(tell, addresses, failure)
-
-    # Not in the loop's own pool: a broker that ends does not wait for a name server that is silent.
-    threading.Thread(target=look_up, name="resolver", daemon=True).start()
-    try:
-        return await found
-    except OSError as error:
-        raise LinkError(_reason(error)) from error
-
-
-def _resolve_now(host: str, port: int, flags: int = 0) -> list[tuple[int, Address]]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-    return [(int(entry[0]), _host_and_port(entry[4])) for entry in found]
-
-
-def _host_and_port(address: tuple[Any, ...]) -> Address:
-    return str(address[0]), int(address[1])
-
-
 async def _readable(loop: asyncio.AbstractEventLoop, what: socket.socket) -> None:
     ready = asyncio.Event()
     loop.add_reader(what, ready.set)
@@ -430,12 +386,6 @@ def _tune(connected: socket.socket) -> None:
 def _name(address: tuple[str, int]) -> str:
     host, port = address[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _reason(error: OSError) -> str:
-    if error.errno is None or isinstance(error, socket.gaierror):
-        return (error.strerror or str(error)).lower()
-    return os.strerror(error.errno).lower()
 
 
 def _ignore(_reason: str) -> None:

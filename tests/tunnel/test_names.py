@@ -9,17 +9,17 @@ import threading
 import pytest
 
 from gateway.errors import LinkError
-from gateway.tunnel import wire
+from gateway.tunnel import names
 
 PATIENCE_S = 10.0
 
 
 def test_names_and_numbers_are_found() -> None:
     async def test() -> None:
-        assert (socket.AF_INET, ("127.0.0.1", 80)) in await wire._resolve("localhost", 80)
-        assert await wire._resolve("127.0.0.1", 80) == [(socket.AF_INET, ("127.0.0.1", 80))]
+        assert (socket.AF_INET, ("127.0.0.1", 80)) in await names.resolve("localhost", 80)
+        assert await names.resolve("127.0.0.1", 80) == [(socket.AF_INET, ("127.0.0.1", 80))]
         with pytest.raises(LinkError):
-            await wire._resolve("nobody.invalid", 80)
+            await names.resolve("nobody.invalid", 80)
 
     asyncio.run(test())
 
@@ -27,19 +27,19 @@ def test_names_and_numbers_are_found() -> None:
 def test_a_loop_ends_while_a_name_is_still_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     answers, answered = threading.Event(), threading.Event()
 
-    def silent(host: str, port: int, flags: int = 0) -> list[tuple[int, wire.Address]]:
+    def silent(host: str, port: int, flags: int = 0) -> list[tuple[int, names.Address]]:
         if flags:
             raise OSError("no number")
         assert answers.wait(PATIENCE_S)
         answered.set()
         return []
 
-    monkeypatch.setattr(wire, "_resolve_now", silent)
+    monkeypatch.setattr(names, "resolve_now", silent)
 
     async def test() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await wire._resolve("slow.example", 80)
+                await names.resolve("slow.example", 80)
 
     asyncio.run(test())
     assert not answered.is_set()
