@@ -441,9 +441,20 @@ class Egress:
         edge = self._view.edges.get(key.edge)
         if edge is None or edge.incarnation != key.incarnation:
             # Perhaps only ZooKeeper has lost sight of it: then its samples still come.
-            return not self._links.has_peer(key.edge, key.incarnation)
+            is_lost = not self._links.has_peer(key.edge, key.incarnation)
+            return is_lost or self._is_taken_over(mirror)
         patience_s = _ORPHAN_PATIENCE_S if mirror.inbound else _OPENING_PATIENCE_S
         return now_s - self._unwanted_since_s.get(key, now_s) > patience_s
+
+    def _is_taken_over(self, mirror: Mirror) -> bool:
+        """Whether another edge of its LAN brings the topic by now: it would come twice."""
+        return any(
+            other.is_wanted
+            and other.has_live_stream
+            and (other.key.topic, other.lan) == (mirror.key.topic, mirror.lan)
+            and other.key.edge != mirror.key.edge
+            for other in self._mirrors.values()
+        )
 
     def _is_still_published(self, key: MirrorKey) -> bool:
         topic = self._view.topics.get(key.topic)

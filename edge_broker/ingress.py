@@ -39,6 +39,8 @@ _log = get_logger("edge.ingress")
 _STALL_LIMIT_S = 8.0
 """A full reader stops the reception of its whole DDS domain, and after 10 s of silence the edge
 would take all applications of its LAN for dead."""
+_MOST_LANS = 10_000
+"""Edges whose LAN is remembered."""
 _LINGER_S = 5.0
 """How long the reader of a profile without writers waits at most for DDS to say that they left."""
 _ADOPTION_S = 5.0
@@ -101,6 +103,8 @@ class Ingress:
         self._away_since_s: dict[tuple[str, int], float] = {}
         """Subscribing edges and their lives that are in the tree no longer, nor linked: perhaps cut
         off, and then they come back for what they have missed."""
+        self._lans: dict[str, str] = {}
+        """Of edges in the tree, and of those that were."""
         self._gauges = StreamGauges(metrics, clock)
         self._aimed_for = -1
         """The generation of links the aims of all outflows are good for, at least."""
@@ -157,8 +161,10 @@ class Ingress:
             outflow = self._open(message.topic, profile)
             if outflow is None:
                 return
-        outflow.settle_aim()  # or a sample would be neither in the history nor in the stream
         edge, incarnation = message.subscriber
+        if self._is_taken_over(outflow, edge):
+            return  # it asks again, in case the other one goes
+        outflow.settle_aim()  # or a sample would be neither in the history nor in the stream
         known = outflow.stream.subscribers.get(edge)
         if known == incarnation:
             # It asks because it has no such stream, or not yet.
@@ -173,6 +179,8 @@ class Ingress:
             prelude = self._open_replay(outflow, edge, incarnation)
         _log.info("subscriber joins", topic=outflow.topic, edge=edge, stream=outflow.key.number)
         outflow.add_subscriber(edge, incarnation, prelude)
+        if any(other not in self._view.edges for other in outflow.stream.destinations):
+            self._drop_the_gone()
         self._pump.add(outflow)
         self.wake()
 
@@ -253,6 +261,8 @@ class Ingress:
 
     def set_view(self, view: FabricView) -> None:
         self._view = view
+        former = self._lans if len(self._lans) < _MOST_LANS else {}
+        self._lans = former | {edge: info.lan for edge, info in view.edges.items()}
         self._drop_the_gone()
         for outflow in self._streams.values():
             self._heed_policy(outflow)
@@ -267,18 +277,27 @@ class Ingress:
         away_since_s: dict[tuple[str, int], float] = {}
         for outflow in list(self._streams.values()):
             for edge, incarnation in list(outflow.stream.subscribers.items()):
-                if self._is_alive(edge, incarnation):
+                if self._is_alive(edge, incarnation) and not self._is_taken_over(outflow, edge):
                     continue
                 since_s = self._away_since_s.get((edge, incarnation), now_s)
-                is_new_life = edge in self._view.edges
+                is_replaced = edge in self._view.edges or self._is_taken_over(outflow, edge)
                 is_patient = now_s < since_s + self._limits.laggard_timeout_s
-                if outflow.is_reliable and is_patient and not is_new_life:
+                if outflow.is_reliable and is_patient and not is_replaced:
                     away_since_s[edge, incarnation] = since_s
                     continue
                 _log.info("subscriber is gone", topic=outflow.topic, edge=edge)
                 self._drop_subscriber(outflow, edge)
             self._settle(outflow)
         self._away_since_s = away_since_s
+
+    def _is_taken_over(self, outflow: Outflow, edge: str) -> bool:
+        """Whether another edge of its LAN, of which the tree has lost sight, subscribes by now: the
+        LAN would get everything twice."""
+        lan = self._lans.get(edge)
+        return edge not in self._view.edges and any(
+            other != edge and other in self._view.edges and self._lans[other] == lan
+            for other in outflow.stream.destinations
+        )
 
     def _heed_policy(self, outflow: Outflow) -> None:
         """Whether a topic has a strict deadline may be advised at any time."""

@@ -14,8 +14,8 @@ from itertools import pairwise
 import pytest
 
 from tests.e2e.traffic import assert_same_samples, finish, indices, of, publish, subscribe
-from tests.lab.fabric import EDGE_METRICS, Fabric, edge_of
-from tests.lab.namespaces import Lab
+from tests.lab.fabric import EDGE_METRICS, ZOOKEEPER, Fabric, edge_of
+from tests.lab.namespaces import CLOUD_ADDRESS, Lab
 from tests.lab.process import Process, wait_until
 
 FLOW = ("--rate=200", "--size=200", "--stay-s=-1")
@@ -261,3 +261,50 @@ def test_garbage_in_the_tree_disturbs_nobody(own_fabric: Fabric) -> None:
     assert_all_arrives(publisher, subscriber, 30.0)
     assert fabric.status()["unreadable_records"]
     fabric.check_running()
+
+
+def test_one_of_two_edges_of_a_lan_loses_zookeeper_alone(own_fabric: Fabric) -> None:
+    """It goes on as it was, the other takes over: nobody gets anything twice for long."""
+    fabric = own_fabric
+    door = fabric.lab.cloud.python("tests.lab.passage", f"2182:{ZOOKEEPER}")
+    door.wait_for_line("passing", 10.0)
+    fabric.start_edge("a", "e-a2", f"{CLOUD_ADDRESS}:2182")
+    fabric.wait_until_registered()
+    topics = ("--topics=6", "--rate=25")
+    endless = ("--count=100000", "--stay-s=-1")
+    flows = []
+    for name, source, target in (("out", "a", "b"), ("in", "b", "a")):
+        subscriber = subscribe(fabric, target, name, topics[0])
+        publisher = publish(fabric, source, name, *topics, *endless)
+        flows += [(subscriber, publisher, f"{name}{number}") for number in range(6)]
+    for subscriber, _, topic in flows:
+        subscriber.wait_for_line(f'"{topic}", "index": 50,', 30.0)
+    tree = fabric.tree()
+    for direction, name in (("pub", "out"), ("sub", "in")):
+        of_both = [
+            path
+            for path in tree
+            if path.startswith(f"topics/{name}") and f"/{direction}/e-a" in path
+        ]
+        assert {"e-a2" in path for path in of_both} == {True, False}, of_both
+    door.kill()
+    fabric.wait_for_tree(lambda tree: "edges/e-a2" not in tree, 20.0, "its session is over")
+
+    def are_single() -> bool:
+        """The last samples of every topic came once each."""
+        return all(
+            len(last) == 50 and len(set(last)) == 50
+            for last in (indices(subscriber, topic)[-50:] for subscriber, _, topic in flows)
+        )
+
+    at = {topic: len(indices(subscriber, topic)) for subscriber, _, topic in flows}
+    for subscriber, _, topic in flows:
+        wait_until(
+            lambda s=subscriber, t=topic: len(indices(s, t)) > at[t] + 150,  # type: ignore[misc]
+            30.0,
+            f"{topic} flows",
+        )
+    wait_until(are_single, 20.0, "nothing comes twice")
+    for subscriber, publisher, _ in flows[::6]:
+        publisher.terminate()
+        subscriber.terminate()

@@ -97,7 +97,7 @@ class Fabric:
             f"--advertise={CLOUD_ADDRESS}:{port}",
         )
 
-    def start_edge(self, lan: str, edge: str = "") -> Process:
+    def start_edge(self, lan: str, edge: str = "", zookeeper: str = ZOOKEEPER) -> Process:
         """The edge of a LAN; its id is `e-<lan>` unless given."""
         edge = edge or edge_of(lan)
         addresses = self.lab.express_addresses(lan) if lan in self._express_lans else []
@@ -108,7 +108,7 @@ class Fabric:
             f"--id={edge}",
             f"--lan={lan}",
             "--domain=0",
-            f"--zookeeper={ZOOKEEPER}",
+            f"--zookeeper={zookeeper}",
             f"--interface={LAN_INTERFACE}",
             *(
                 (
