@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -41,6 +41,9 @@ _OPENING_PATIENCE_S = 2.0
 _LINGER_S = 1.0
 """How long a writer that leaves waits for readers that have not confirmed everything."""
 _DELIVERY_LOOK_S = 0.02
+_RETURN_S = 5.0
+"""How long an edge that is back in the tree takes at most to be known with all it publishes."""
+_MOST_LEFT = 4096
 
 
 class Egress:
@@ -80,6 +83,11 @@ class Egress:
         self._resting: dict[StreamKey, None] = {}
         self._rest_timer: asyncio.TimerHandle | None = None
         self._is_pump_scheduled = False
+        self._is_closing = False
+        self._present_since_s: dict[Peer, float] = {}
+        """Since when the tree has each edge."""
+        self._left_after: OrderedDict[StreamKey, int] = OrderedDict()
+        """Streams of edges that have vanished, and what was written of them last."""
         self._flight = Flight()
         self._settle_timer: asyncio.TimerHandle | None = None
 
@@ -165,9 +173,9 @@ class Egress:
         mirror = self._mirror_for(message)
         if mirror is None or mirror.writer is None:
             return
-        inbound = Inbound(
-            stream, message.first, reliable=message.reliable, hold_bytes=self._window_bytes
-        )
+        # The LAN may have had some of it from a former mirror, whose acknowledgements were lost.
+        first = max(message.first, self._left_after.pop(stream, 0) + 1)
+        inbound = Inbound(stream, first, reliable=message.reliable, hold_bytes=self._window_bytes)
         if self._tracing is not None and not self._is_prelude(stream):
             inbound.trace = self._tracing.incoming(
                 stream,
@@ -199,10 +207,16 @@ class Egress:
         if (mirror := self._mirrors.get(key)) is not None:
             return mirror
         relatives = [mirror for other, mirror in self._mirrors.items() if other[:3] == key[:3]]
-        if not relatives:
+        if not relatives and self._is_settled(Peer(stream.edge, stream.incarnation)):
             self._answers.say_finished(stream, message.topic)  # nobody here wants it any more
         # One of them may be about to become this one, when the tree tells so.
         return next((mirror for mirror in relatives if key.profile in mirror.former), None)
+
+    def _is_settled(self, origin: Peer) -> bool:
+        """Whether the tree has told for long enough what this edge publishes. One that was cut off
+        speaks before others can read that it is back, and what of it is wanted."""
+        since_s = self._present_since_s.get(origin)
+        return since_s is not None and self._clock() >= since_s + _RETURN_S
 
     def on_close(self, message: Close) -> None:
         found = self._inbound.get(message.stream)
@@ -335,6 +349,10 @@ class Egress:
         """Makes the mirrors that are wanted exist and others go, once nothing is due to them."""
         self._view = view
         now_s = self._clock()
+        present = {Peer(info.edge, info.incarnation) for info in view.edges.values()}
+        self._present_since_s = {
+            origin: self._present_since_s.get(origin, now_s) for origin in present
+        }
         left = {key: mirror for key, mirror in self._mirrors.items() if key not in wanted}
         for key, want in wanted.items():
             mirror = self._mirrors.get(key) or self._succeed(key, want, left)
@@ -427,6 +445,7 @@ class Egress:
                 mirror.key.incarnation,
                 mirror.key.topic,
                 mirror.key.profile,
+                mirror.number,
             )
             self._links.send(mirror.key.topic, mirror.key.edge, frame)
 
@@ -476,13 +495,27 @@ class Egress:
         key = mirror.key
         del self._mirrors[key]
         self._unwanted_since_s.pop(key, None)
-        for inbound in list(mirror.inbound.values()):
+        inbounds = list(mirror.inbound.values())
+        for inbound in inbounds:
             self._forget(inbound, mirror)
         if mirror.writer is not None:
-            frame = messages.unsubscribe(key.edge, self._me, key.topic, key.profile)
-            self._links.send(key.topic, key.edge, frame)
             self._domain.delete_writer(mirror.writer)
+            if self._is_to_be_told(mirror):
+                frame = messages.unsubscribe(key.edge, self._me, key.topic, key.profile)
+                self._links.send(key.topic, key.edge, frame)
+            else:
+                for inbound in inbounds:
+                    self._left_after[inbound.key] = inbound.written
+                while len(self._left_after) > _MOST_LEFT:
+                    self._left_after.popitem(last=False)
             _log.info("mirror removed", topic=key.topic, origin=key.edge)
+
+    def _is_to_be_told(self, mirror: Mirror) -> bool:
+        """Whether its publisher's edge is to send no more. One that has vanished may come back, and
+        then goes on where it was; its next life would take this for its own."""
+        edge = self._view.edges.get(mirror.key.edge)
+        is_there = edge is not None and edge.incarnation == mirror.key.incarnation
+        return is_there or self._is_closing or self._is_taken_over(mirror)
 
     async def deliver(self) -> None:
         """Waits until the LAN's readers have what was written, but not for long."""
@@ -493,6 +526,7 @@ class Egress:
             await asyncio.sleep(_DELIVERY_LOOK_S)
 
     def close(self) -> None:
+        self._is_closing = True
         self._moment.close()
         for timer in (self._settle_timer, self._rest_timer):
             if timer is not None:

@@ -29,6 +29,7 @@ from gateway.errors import DdsError
 from gateway.model import Durability, FabricView, Profile
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
+from gateway.plan.absence import Absence
 from gateway.plan.demand import ProfileKey, type_of_subscribers
 from gateway.tunnel import messages
 from gateway.tunnel.frames import Peer, StreamKey
@@ -39,8 +40,6 @@ _log = get_logger("edge.ingress")
 _STALL_LIMIT_S = 8.0
 """A full reader stops the reception of its whole DDS domain, and after 10 s of silence the edge
 would take all applications of its LAN for dead."""
-_MOST_LANS = 10_000
-"""Edges whose LAN is remembered."""
 _LINGER_S = 5.0
 """How long the reader of a profile without writers waits at most for DDS to say that they left."""
 _ADOPTION_S = 5.0
@@ -100,11 +99,7 @@ class Ingress:
         self._adopted: dict[tuple[int, str], float] = {}
         """Stream and subscriber that were brought together by a hand-over, not by a request, and
         until when that may stay so if there is a way to ask."""
-        self._away_since_s: dict[tuple[str, int], float] = {}
-        """Subscribing edges and their lives that are in the tree no longer, nor linked: perhaps cut
-        off, and then they come back for what they have missed."""
-        self._lans: dict[str, str] = {}
-        """Of edges in the tree, and of those that were."""
+        self._absence = Absence(limits.laggard_timeout_s)
         self._gauges = StreamGauges(metrics, clock)
         self._aimed_for = -1
         """The generation of links the aims of all outflows are good for, at least."""
@@ -162,11 +157,13 @@ class Ingress:
             if outflow is None:
                 return
         edge, incarnation = message.subscriber
-        if self._is_taken_over(outflow, edge):
+        if self._absence.is_taken_over(edge, outflow.stream.destinations):
             return  # it asks again, in case the other one goes
         outflow.settle_aim()  # or a sample would be neither in the history nor in the stream
         known = outflow.stream.subscribers.get(edge)
-        if known == incarnation:
+        is_new = message.mirror != outflow.mirrors.get(edge, message.mirror)
+        if known == incarnation and not (is_new and outflow.history is not None):
+            outflow.mirrors[edge] = message.mirror
             # It asks because it has no such stream, or not yet.
             self._adopted.pop((outflow.key.number, edge), None)
             outflow.reopen(edge, incarnation)
@@ -179,6 +176,7 @@ class Ingress:
             prelude = self._open_replay(outflow, edge, incarnation)
         _log.info("subscriber joins", topic=outflow.topic, edge=edge, stream=outflow.key.number)
         outflow.add_subscriber(edge, incarnation, prelude)
+        outflow.mirrors[edge] = message.mirror
         if any(other not in self._view.edges for other in outflow.stream.destinations):
             self._drop_the_gone()
         self._pump.add(outflow)
@@ -261,8 +259,7 @@ class Ingress:
 
     def set_view(self, view: FabricView) -> None:
         self._view = view
-        former = self._lans if len(self._lans) < _MOST_LANS else {}
-        self._lans = former | {edge: info.lan for edge, info in view.edges.items()}
+        self._absence.see(view)
         self._drop_the_gone()
         for outflow in self._streams.values():
             self._heed_policy(outflow)
@@ -270,34 +267,27 @@ class Ingress:
         self.wake()
 
     def _drop_the_gone(self) -> None:
-        """Subscribers whose edge lives a new life go at once; those that have left the tree, where
-        nothing is kept for them or they stay away for too long. An edge that leaves on purpose says
-        so."""
+        """Subscribers nobody waits for any longer (plan/absence.py)."""
         now_s = self._clock()
-        away_since_s: dict[tuple[str, int], float] = {}
+        lives = {
+            life
+            for outflow in self._streams.values()
+            for life in outflow.stream.subscribers.items()
+        }
+        linked = {life for life in lives if self._links.has_peer(*life)}
         for outflow in list(self._streams.values()):
-            for edge, incarnation in list(outflow.stream.subscribers.items()):
-                if self._is_alive(edge, incarnation) and not self._is_taken_over(outflow, edge):
-                    continue
-                since_s = self._away_since_s.get((edge, incarnation), now_s)
-                is_replaced = edge in self._view.edges or self._is_taken_over(outflow, edge)
-                is_patient = now_s < since_s + self._limits.laggard_timeout_s
-                if outflow.is_reliable and is_patient and not is_replaced:
-                    away_since_s[edge, incarnation] = since_s
-                    continue
-                _log.info("subscriber is gone", topic=outflow.topic, edge=edge)
-                self._drop_subscriber(outflow, edge)
+            for life in list(outflow.stream.subscribers.items()):
+                if self._absence.is_gone(
+                    life,
+                    outflow.stream.destinations,
+                    now_s,
+                    is_linked=life in linked,
+                    is_reliable=outflow.is_reliable,
+                ):
+                    _log.info("subscriber is gone", topic=outflow.topic, edge=life[0])
+                    self._drop_subscriber(outflow, life[0])
             self._settle(outflow)
-        self._away_since_s = away_since_s
-
-    def _is_taken_over(self, outflow: Outflow, edge: str) -> bool:
-        """Whether another edge of its LAN, of which the tree has lost sight, subscribes by now: the
-        LAN would get everything twice."""
-        lan = self._lans.get(edge)
-        return edge not in self._view.edges and any(
-            other != edge and other in self._view.edges and self._lans[other] == lan
-            for other in outflow.stream.destinations
-        )
+        self._absence.forget_others(lives, linked)
 
     def _heed_policy(self, outflow: Outflow) -> None:
         """Whether a topic has a strict deadline may be advised at any time."""
@@ -315,8 +305,7 @@ class Ingress:
         return DeadlineRouting(topic, deadline_s, self._deadlines, self._pairs)
 
     def _is_alive(self, edge: str, incarnation: int) -> bool:
-        info = self._view.edges.get(edge)
-        is_in_tree = info is not None and info.incarnation == incarnation
+        is_in_tree = self._absence.is_in_tree((edge, incarnation))
         return is_in_tree or self._links.has_peer(edge, incarnation)
 
     def on_links_changed(self) -> None:
@@ -360,7 +349,7 @@ class Ingress:
                 del self._adopted[number, edge]
                 self._drop_subscriber(outflow, edge)
                 self._settle(outflow)
-        if self._away_since_s:
+        if self._absence.is_any:
             self._drop_the_gone()
         for key, until_s in list(self._lingering.items()):
             self._end_when_empty(self._live[key], until_s, now_s)
@@ -431,6 +420,7 @@ class Ingress:
         new.history = old.history
         self._live[key] = new
         _log.info("writers changed", topic=old.topic, profile=profile.id, stream=new.key.number)
+        new.mirrors = dict(old.mirrors)
         for edge, incarnation in old.stream.subscribers.items():
             new.add_subscriber(edge, incarnation, old.key.number)
             self._adopted[new.key.number, edge] = now_s + _ADOPTION_S

@@ -5,6 +5,7 @@ that feed it. Called by egress, which owns the pace.
 from __future__ import annotations
 
 import ctypes as ct
+import itertools
 import time
 from collections import deque
 from typing import NamedTuple
@@ -32,6 +33,7 @@ _MATCH_PATIENCE_S = 1.0
 """How long a new writer waits for the readers discovery promises before samples are asked for."""
 _ASK_AGAIN_S = 0.25
 _ASK_AGAIN_MOST_S = 2.0
+_numbers = itertools.count(1)
 MIRROR_STATES = ("waiting for its type", "unavailable", "matching", "asking", "open")
 
 
@@ -135,6 +137,8 @@ class Mirror:
         self.is_waiting_for_open = False
         """Whether it has asked for samples and no stream has been opened yet."""
         self.writer: Port | None = None
+        self.number = next(_numbers)
+        """Another one for each mirror of this edge."""
         self._high_mark: ct.c_uint32 | None = None
         self.inbound: dict[StreamKey, Inbound] = {}
         self.problem: str | None = None

@@ -92,6 +92,8 @@ class Outflow:
         self.stream = OutgoingStream(key, reliable=self.is_reliable, window_bytes=window_bytes)
         self.is_ending = False
         """The source has no more; the subscribers are told so until they say that they know."""
+        self.mirrors: dict[str, int] = {}
+        """The number of each subscriber's mirror, if it was told."""
         self.preludes: dict[str, int] = {}
         """For each subscriber the number of the replay it gets first; 0: none."""
         self.deadline = deadline
@@ -266,6 +268,7 @@ class Outflow:
         self.stream.remove_subscriber(edge)
         self._ways.pop(edge, None)
         self._progress_s.pop(edge, None)
+        self.mirrors.pop(edge, None)
         self.preludes.pop(edge, None)
         if self.deadline is not None:
             self.deadline.forget(edge)

@@ -62,6 +62,7 @@ class Subscribe(NamedTuple):
     origin_incarnation: int
     topic: str
     profile: str
+    mirror: int = 0
 
 
 class Unsubscribe(NamedTuple):
@@ -191,7 +192,12 @@ def pong(asked: Ping, seen_ns: int, to: Sequence[str] = ()) -> bytes:
 
 
 def subscribe(
-    to: str, subscriber: Peer, origin_incarnation: int, topic: str, profile: str
+    to: str,
+    subscriber: Peer,
+    origin_incarnation: int,
+    topic: str,
+    profile: str,
+    mirror: int = 0,
 ) -> bytes:
     envelope = Envelope(to=(to,))
     message = envelope.subscribe
@@ -199,6 +205,7 @@ def subscribe(
     message.origin_incarnation = origin_incarnation
     message.topic = topic
     message.profile = profile
+    message.mirror = mirror
     return encode(envelope)
 
 
@@ -349,6 +356,7 @@ def _read_subscribe(envelope: Envelope) -> Message:
         message.origin_incarnation,
         message.topic,
         message.profile,
+        message.mirror,
     )
 
 

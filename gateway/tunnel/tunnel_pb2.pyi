@@ -125,16 +125,18 @@ class StreamId(_message.Message):
     def __init__(self, origin: _Optional[_Union[Peer, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("subscriber", "origin_incarnation", "topic", "profile")
+    __slots__ = ("subscriber", "origin_incarnation", "topic", "profile", "mirror")
     SUBSCRIBER_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
+    MIRROR_FIELD_NUMBER: _ClassVar[int]
     subscriber: Peer
     origin_incarnation: int
     topic: str
     profile: str
-    def __init__(self, subscriber: _Optional[_Union[Peer, _Mapping]] = ..., origin_incarnation: _Optional[int] = ..., topic: _Optional[str] = ..., profile: _Optional[str] = ...) -> None: ...
+    mirror: int
+    def __init__(self, subscriber: _Optional[_Union[Peer, _Mapping]] = ..., origin_incarnation: _Optional[int] = ..., topic: _Optional[str] = ..., profile: _Optional[str] = ..., mirror: _Optional[int] = ...) -> None: ...
 
 class Unsubscribe(_message.Message):
     __slots__ = ("subscriber", "topic", "profile")

@@ -82,6 +82,7 @@ def test_readdressed_frame_differs_only_in_its_destination() -> None:
         (messages.ping(7, -1), messages.Ping(7, -1)),
         (messages.pong(messages.Ping(7, 8), 9), messages.Pong(7, 8, 9)),
         (messages.subscribe("a", ME, 5, "t", "p"), messages.Subscribe(ME, 5, "t", "p")),
+        (messages.subscribe("a", ME, 5, "t", "p", 7), messages.Subscribe(ME, 5, "t", "p", 7)),
         (messages.unsubscribe("a", ME, "t", "p"), messages.Unsubscribe(ME, "t", "p")),
         (
             messages.open_stream(Peer("b", 7), KEY, "t", "p", 4, True, 2),
