@@ -356,14 +356,19 @@ class ZooKeeper:
         """Says now and then that it waits, and replaces a client whose thread has died (kazoo
         gives up for ever on a refused login and on any answer it cannot read)."""
         loop = asyncio.get_running_loop()
-        next_reminder = loop.time()
+        next_reminder = connected_s = loop.time()
         dead_looks = 0
         while True:
             await asyncio.sleep(1.0)
             if self._state is SessionState.CONNECTED:
                 next_reminder = loop.time() + _REMINDER_S
+                connected_s = loop.time()
                 dead_looks = 0
                 continue
+            if loop.time() > connected_s + self.session_timeout_s:
+                # A server that knows less than this client has seen refuses it, without a word and
+                # for ever if it has come back empty. The session is over by now anyway.
+                self._client.last_zxid = 0
             if loop.time() >= next_reminder:
                 next_reminder = loop.time() + _REMINDER_S
                 log.warning("waiting for ZooKeeper; is it running and reachable?", hosts=self.hosts)

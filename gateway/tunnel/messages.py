@@ -367,7 +367,7 @@ def _read_unsubscribe(envelope: Envelope) -> Message:
 
 def _time(time_ns: int) -> int:
     """Of a clock: differences of two must fit into a frame again."""
-    if not 0 <= time_ns <= _FARTHEST_NS:
+    if not -_FARTHEST_NS // 2 <= time_ns <= _FARTHEST_NS:
         raise FrameError(f"frame dropped: {time_ns} ns is no time")
     return time_ns
 

@@ -207,6 +207,31 @@ def test_a_restarted_server_is_found_again(
     assert not [record for record in caplog.records if record.name.startswith("kazoo")]
 
 
+def test_a_server_that_comes_back_empty_is_a_new_beginning(
+    private_zookeeper: EmbeddedZooKeeper, fabric: str, tmp_path: Path
+) -> None:
+    """It knows less than clients have seen of it, and refuses them without a word."""
+
+    async def scenario() -> None:
+        async with session(private_zookeeper, fabric, 2.0) as zk:
+            for number in range(10):
+                await zk.create(f"/kept{number}", b"1")
+            states: list[SessionState] = []
+            zk.subscribe(states.append)
+            private_zookeeper.stop()
+            await eventually(lambda: not zk.is_connected)
+            again = EmbeddedZooKeeper(private_zookeeper.port, tmp_path)
+            again.start()
+            try:
+                await eventually(lambda: zk.is_connected)
+                assert SessionState.LOST in states
+                assert await zk.get("/kept1") is None
+            finally:
+                again.stop()
+
+    asyncio.run(scenario())
+
+
 def test_nobody_listening_is_waited_for_and_told_in_one_line(
     tmp_path: Path, fabric: str, caplog: pytest.LogCaptureFixture
 ) -> None:
