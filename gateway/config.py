@@ -298,8 +298,9 @@ class Express(Group):
         le=1.0,
         description="Seconds; while samples of topics with this deadline or a stricter one flow, "
         "the edge keeps the processors of its machine awake, so that a lone sample takes half to "
-        "four fifths of the time. All of them then draw power as if they worked, which nobody may do to a machine "
-        "unasked: 0, the default, is never. Needs write access to `/dev/cpu_dma_latency`.",
+        "four fifths of the time. All of them then draw power as if they worked, which nobody "
+        "may do to a machine unasked: 0, the default, is never. Needs write access to "
+        "`/dev/cpu_dma_latency`.",
     )
     most_links: int = Field(
         default=64,
