@@ -39,6 +39,7 @@ static incoming *incomings[MOST_AIMS];
 static struct {
     const incoming *of;
     int32_t writer, code;
+    uint64_t number;
     int64_t time, written_ns;
 } written[MOST_WRITTEN];
 static size_t written_count;
@@ -84,6 +85,7 @@ static bool write_ahead(text frame)
     size_t at = written_count++;
     written[at].of = aim;
     written[at].writer = aim->writer;
+    written[at].number = aim->next;
     written[at].time = (int64_t)le64toh(time);
     written[at].code = dds.write[WRITE](aim->writer, &value, written[at].time);
     dds.flush(aim->writer);
@@ -152,6 +154,15 @@ bool was_written(int32_t writer, int64_t time, int32_t *code)
         }
     pthread_mutex_unlock(&aims);
     return is_found;
+}
+
+/* What was written of it before this number will not be asked for any more. A link that ends takes with
+   it what was read and not accounted for; of a best-effort stream that does not come again. */
+static void strike_before(const incoming *aim, uint64_t number)
+{
+    for (size_t at = written_count; at-- > 0;)
+        if (written[at].of == aim && written[at].number < number)
+            strike(at);
 }
 
 static bool is_unasked(const incoming *aim)
@@ -228,6 +239,8 @@ static PyObject *aim_in(PyObject *self, PyObject *args)
         return NULL;
     pthread_mutex_lock(&aims);
     incoming *aim = incoming_of(stream.buf, (size_t)stream.len);
+    if (aim != NULL)
+        strike_before(aim, next);
     for (size_t at = 0; aim == NULL && at < MOST_AIMS; at++) {
         if (incomings[at] == NULL) {
             aim = incomings[at] = calloc(1, sizeof *aim);
@@ -257,9 +270,8 @@ static PyObject *settle(PyObject *stream, bool is_over)
     incoming *aim = incoming_of((uint8_t *)bytes, (size_t)size);
     if (aim != NULL)
         aim->is_aimed = false;
-    for (size_t at = written_count; is_over && aim != NULL && at-- > 0;)
-        if (written[at].of == aim)
-            strike(at);
+    if (is_over && aim != NULL)
+        strike_before(aim, UINT64_MAX);
     bool is_any = aim != NULL && is_unasked(aim);
     pthread_mutex_unlock(&aims);
     return PyBool_FromLong(is_any);

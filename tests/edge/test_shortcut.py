@@ -539,7 +539,7 @@ def test_it_goes_on_with_those_that_follow(inwards: In, wires: Wires) -> None:
         wires.far.sendall(_records(inwards.frame(number, time_ns=number)))
     assert wires.wait() == []
     assert b"".join(chunk for _, chunk in read()).count(b"e-b") == 2
-    inwards.aim.set(inwards.writer, 9)
+    inwards.aim.set(inwards.writer, 8)
     for number in (10, 12):
         wires.far.sendall(_records(inwards.frame(number, time_ns=number)))
     assert wires.wait() == []
@@ -555,6 +555,21 @@ def test_it_goes_on_with_those_that_follow(inwards: In, wires: Wires) -> None:
     wires.far.sendall(_records(inwards.frame(12)))
     assert wires.wait() == []
     assert len(read()) == 1 and inwards.arrived() == [77]
+
+
+def test_what_ended_with_its_link_does_not_keep_others_from_going_ahead(
+    inwards: In, wires: Wires
+) -> None:
+    """Written, but what was read is gone before anybody asked; the stream goes on behind it."""
+    for number in (8, 9, 10):
+        inwards.aim.set(inwards.writer, number)
+        wires.far.sendall(_records(inwards.frame(number, time_ns=number)))
+        assert wires.wait() == []
+        assert len(read()) == 1
+        assert inwards.arrived() == [number]
+    assert inwards.aim.lower()
+    inwards.aim.set(inwards.writer, 11)
+    assert not inwards.aim.lower()
 
 
 @pytest.mark.parametrize("why", ["lowered", "unwatched"])
