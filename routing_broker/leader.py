@@ -34,7 +34,8 @@ from routing_broker.adviser import Adviser
 log = get_logger("router.leader")
 
 _TICK_S = 1.0
-_RETRY_S = 0.2
+_FIRST_RETRY_S = 0.2
+_LAST_RETRY_S = 5.0
 _MOST_DELETIONS = 50
 """In one pass: nothing is assigned meanwhile."""
 _TRUST_WRITTEN_S = 5.0
@@ -94,6 +95,8 @@ class Leader:
         self._session: int | None = None
         self._session_since_s = 0.0
         self._shown_routers: set[str] = set()
+        self._retry_s = _FIRST_RETRY_S
+        """After the next refusal; grows for as long as nothing but refusals come."""
 
     @property
     def is_leading(self) -> bool:
@@ -139,6 +142,7 @@ class Leader:
             if term is None:
                 term = await self._begin_term(leadership)
             await self._plan_and_write(term)
+            self._retry_s = _FIRST_RETRY_S
         except CoordinationLost as error:
             # Nothing to do: the election tells whether we still lead once we are connected again.
             log.warning(
@@ -234,7 +238,8 @@ class Leader:
         """After a refusal the view is older than the tree: read all of it and plan again."""
         if self._term is not None:
             self._term.written.clear()
-        await asyncio.sleep(_RETRY_S)
+        await asyncio.sleep(self._retry_s)
+        self._retry_s = min(_LAST_RETRY_S, 2 * self._retry_s)
         try:
             await self._watcher.refresh()
         except CoordinationError as error:
