@@ -189,6 +189,9 @@ def test_alerts_come_and_go_and_dashboards_have_data(system: _System, tmp_path: 
             prometheus.wait_for_alerts(
                 {"DdswanRouterDown", "DdswanNoLeader", "DdswanTopicUnassigned"}, 20.0
             )
+            # Edges that had not given up the link would lose nothing.
+            linked = partial(prometheus.query, 'ddswan_link_up{peer="r1"} == 1')
+            wait_until(lambda: not linked(), 20.0, "edges lose their links")
         # What was sent meanwhile and nobody kept is missed when samples come again.
         prometheus.wait_for_alerts({"DdswanBestEffortDrops"}, 20.0)
         prometheus.wait_for_silence(30.0)
