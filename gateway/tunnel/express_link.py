@@ -138,6 +138,7 @@ class ExpressLink:
             return
         self._silent_ticks += 1
         self.unwanted_ticks = 0 if is_wanted or self.is_wanted_there else self.unwanted_ticks + 1
+        self._wire.tick()
         self._ping_nonce += 1
         self._ping_sent_s = time.monotonic()
         self._wire.send(messages.ping(self._ping_nonce, time.time_ns(), wanted=is_wanted))

@@ -15,10 +15,10 @@ from contextlib import suppress
 from itertools import islice
 
 from gateway.errors import FrameError, LinkError
-from gateway.tunnel.conversation import SILENT_TICKS, TICK_S
 from gateway.tunnel.frames import MAX_FRAME_BYTES
 from gateway.tunnel.names import reason, resolve, resolve_now
 from gateway.tunnel.wire_reader import Ahead
+from gateway.tunnel.wire_tuning import CongestionControl, tune
 
 _LENGTH = struct.Struct("<I")
 _LENGTH_BYTES = _LENGTH.size
@@ -33,8 +33,6 @@ _BACKLOG = 64
 _REST_S = 1.0
 """Nothing is accepted for so long when the machine has no room for a connection."""
 _WOULD_BLOCK = (BlockingIOError, InterruptedError)
-_LINUX_THIN_LINEAR_TIMEOUTS = 16
-"""TCP_THIN_LINEAR_TIMEOUTS: a lone sample that is lost again is not waited for twice as long."""
 
 
 class Wire:
@@ -69,7 +67,8 @@ class Wire:
         self._chunks: list[bytes] = []
         """Of a frame larger than the buffer, which lacks `_missing` bytes."""
         self._missing = 0
-        _tune(connected)
+        tune(connected)
+        self._congestion = CongestionControl(connected)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -86,6 +85,11 @@ class Wire:
             self._queue.clear()
             self.queued_bytes = 0
             self.is_congested = False
+
+    def tick(self) -> None:
+        """Called now and then: how it is kept from congesting may have to change."""
+        if self.is_open:
+            self._congestion.review()
 
     # ------------------------------------------------------------ the seam
 
@@ -370,17 +374,6 @@ async def _readable(loop: asyncio.AbstractEventLoop, what: socket.socket) -> Non
         await ready.wait()
     finally:
         loop.remove_reader(what)
-
-
-def _tune(connected: socket.socket) -> None:
-    """Latency first, and no peer that is gone without a word is believed in for long."""
-    tcp = socket.IPPROTO_TCP
-    connected.setsockopt(tcp, socket.TCP_NODELAY, 1)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
-        milliseconds = round(SILENT_TICKS * TICK_S * 1000)
-        connected.setsockopt(tcp, socket.TCP_USER_TIMEOUT, milliseconds)
-        connected.setsockopt(tcp, _LINUX_THIN_LINEAR_TIMEOUTS, 1)
 
 
 def _name(address: tuple[str, int]) -> str:

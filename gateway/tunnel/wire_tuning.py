@@ -1,0 +1,73 @@
+"""What the system is asked for on the TCP connection of a wire, at its beginning and as long as it
+lasts. Called by wire.py; when to ask for what is decided in plan/congestion.py.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+from gateway.plan.congestion import CongestionChoice, Sent
+from gateway.tunnel.conversation import SILENT_TICKS, TICK_S
+
+_LINUX_THIN_LINEAR_TIMEOUTS = 16
+"""TCP_THIN_LINEAR_TIMEOUTS: a lone sample that is lost again is not waited for twice as long."""
+_INFO_BYTES = 208
+"""Of Linux's tcp_info: tcpi_snd_mss, tcpi_rtt, tcpi_total_retrans, tcpi_data_segs_out and
+tcpi_bytes_sent are within."""
+_INFO = struct.Struct("=16xI48xI28xI52xI40xQ")
+_NAME_BYTES = 16
+
+
+def tune(connected: socket.socket) -> None:
+    """Latency first, and no peer that is gone without a word is believed in for long."""
+    tcp = socket.IPPROTO_TCP
+    connected.setsockopt(tcp, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        milliseconds = round(SILENT_TICKS * TICK_S * 1000)
+        connected.setsockopt(tcp, socket.TCP_USER_TIMEOUT, milliseconds)
+        connected.setsockopt(tcp, _LINUX_THIN_LINEAR_TIMEOUTS, 1)
+
+
+class CongestionControl:
+    """Of one connection: asks for what suits it, where the system can tell what it does."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._name = ""
+        """What it uses now; empty: it stays as it is."""
+        if hasattr(socket, "TCP_CONGESTION") and _sent(connected) is not None:
+            self._name = _in_use(connected)
+        self._choice = CongestionChoice(self._name, time.monotonic())
+
+    def review(self) -> None:
+        """Called once a tick while the connection is open."""
+        if not self._name:
+            return
+        sent = _sent(self._socket)
+        name = self._name if sent is None else self._choice.choose(sent, time.monotonic())
+        if name != self._name:
+            try:
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+            except OSError:  # not allowed here
+                self._name = ""
+            else:
+                self._name = name
+
+
+def _in_use(connected: socket.socket) -> str:
+    found = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES)
+    return found.partition(b"\0")[0].decode("ascii", "replace")
+
+
+def _sent(connected: socket.socket) -> Sent | None:
+    """None: this system does not say."""
+    if not hasattr(socket, "TCP_INFO"):
+        return None
+    found = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+    if len(found) < _INFO_BYTES:
+        return None
+    most_packet_bytes, rtt_us, repeats, packets, size_bytes = _INFO.unpack(found)
+    return Sent(packets, repeats, size_bytes, most_packet_bytes, rtt_us / 1e6)

@@ -1,0 +1,98 @@
+"""Which congestion control suits: thin flows that lose nothing go without pauses, all others as the
+machine wants it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.plan.congestion import (
+    CLEAN_AGAIN_S,
+    CLEAN_FIRST_S,
+    GENTLE,
+    CongestionChoice,
+    Sent,
+)
+
+_FULL_BYTES = 1448
+
+
+@dataclass
+class Connection:
+    """Looked at once a second."""
+
+    usual: str = "bbr"
+    now_s: float = 100.0
+    sent: Sent = field(init=False)
+    choice: CongestionChoice = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sent = Sent(0, 0, 0, _FULL_BYTES, 0.06)
+        self.choice = CongestionChoice(self.usual, self.now_s)
+
+    def second(self, packets: int = 200, each_bytes: int = 120, repeats: int = 0) -> str:
+        self.now_s += 1.0
+        self.sent = Sent(
+            self.sent.packets + packets,
+            self.sent.repeats + repeats,
+            self.sent.size_bytes + packets * each_bytes,
+            _FULL_BYTES,
+            self.sent.rtt_s,
+        )
+        return self.choice.choose(self.sent, self.now_s)
+
+    def seconds(self, count: float, packets: int = 200, each_bytes: int = 120) -> list[str]:
+        return [self.second(packets, each_bytes) for _ in range(round(count))]
+
+
+def test_a_thin_flow_that_loses_nothing_does_without_pauses_before_the_first() -> None:
+    seconds = Connection().seconds(12)
+    assert seconds[: int(CLEAN_FIRST_S) - 1] == ["bbr"] * (int(CLEAN_FIRST_S) - 1)
+    assert set(seconds[int(CLEAN_FIRST_S) :]) == {GENTLE}
+
+
+def test_its_first_loss_ends_that_for_a_minute() -> None:
+    connection = Connection()
+    assert connection.seconds(10)[-1] == GENTLE
+    assert connection.second(repeats=1) == "bbr"
+    assert set(connection.seconds(CLEAN_AGAIN_S - 1)) == {"bbr"}
+    assert connection.second() == GENTLE
+
+
+@pytest.mark.parametrize(
+    ("packets", "each_bytes"),
+    [
+        pytest.param(2000, 120, id="more on its way than a path may hold"),
+        pytest.param(200, _FULL_BYTES, id="what is large and comes at once"),
+    ],
+)
+def test_a_flow_that_may_fill_the_path_is_left_as_it_is(packets: int, each_bytes: int) -> None:
+    connection = Connection()
+    assert set(connection.seconds(30, packets, each_bytes)) == {"bbr"}
+    # It has lost nothing, so it need not wait for a minute when it becomes thin.
+    assert connection.seconds(CLEAN_FIRST_S + 1)[-1] == GENTLE
+    assert connection.second(packets, each_bytes) == "bbr"
+
+
+@given(
+    st.sampled_from(["cubic", "reno", "dctcp", ""]),
+    st.lists(st.tuples(st.integers(0, 5000), st.integers(1, _FULL_BYTES), st.integers(0, 2))),
+)
+def test_what_does_not_pause_is_never_touched(
+    usual: str, seconds: list[tuple[int, int, int]]
+) -> None:
+    connection = Connection(usual)
+    assert all(connection.second(*each) == usual for each in seconds)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(1, _FULL_BYTES), st.integers(0, 2))))
+def test_with_a_loss_in_the_last_second_it_is_never_gentle(
+    seconds: list[tuple[int, int, int]],
+) -> None:
+    connection = Connection()
+    for packets, each_bytes, repeats in seconds:
+        used = connection.second(packets, each_bytes, repeats)
+        assert not (repeats and used == GENTLE)
