@@ -1,5 +1,5 @@
 """What a subscribing edge says to publishers' edges of their streams: what is written, what it does
-not know, what it has all of. Called by egress.
+not know, what it has all of. Called by egress and its pump.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class Edge:
             paths,
             self._links,
             self._ingress,
-            self._egress,
+            self._egress.mirrors,
             self._metrics,
             deadlines,
         )
@@ -345,7 +345,7 @@ class Edge:
         self._ingress.observe()
         self._egress.observe()
         now_s = time.monotonic()
-        self._metrics.retire("topic", self._ingress.topics() | self._egress.topics(), now_s)
+        self._metrics.retire("topic", self._ingress.topics() | self._egress.mirrors.topics(), now_s)
         self._metrics.retire("peer", self._links.peers(), now_s)
         malformed = self._watcher.malformed
         for kind, count in (malformed - self._published_malformed).items():
@@ -355,8 +355,9 @@ class Edge:
     def _keep_vigil(self) -> None:
         strict_s = self._vigil.deadline_s
         if strict_s > 0:
-            passed = self._ingress.samples_within(strict_s) + self._egress.samples_within(strict_s)
-            self._vigil.look(passed, time.monotonic())
+            taken = self._ingress.samples_within(strict_s)
+            written = self._egress.mirrors.samples_within(strict_s)
+            self._vigil.look(taken + written, time.monotonic())
 
     async def _tell_when_registered(self) -> None:
         while True:
@@ -388,7 +389,7 @@ class Edge:
     async def _end(self) -> None:
         # The registrar withdraws what it declared, so it goes last.
         await self._lifetime.end(except_for=("registrar",))
-        await self._egress.deliver()
+        await self._egress.mirrors.deliver()
         self._egress.close()
         self._ingress.close()
         if self._zk.is_connected:
@@ -450,7 +451,7 @@ class Edge:
             "express": self._links.express_summary(),
             "pairs": self._ingress.pairs_summary(),
             "outflows": self._ingress.summary(),
-            "mirrors": self._egress.summary(),
+            "mirrors": self._egress.mirrors.summary(),
             "incompatible": [
                 {
                     "topic": pair.topic,

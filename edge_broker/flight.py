@@ -1,5 +1,5 @@
 """How much each mirror may have under way in DDS when many write at once: the readers of an
-application share a socket buffer, and what overflows it is sent again. Pure; called by egress.
+application share a socket buffer, and what overflows it is sent again. Pure; called by write_pump.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from contextlib import suppress
 
 from edge_broker.dds.discovery import Discovery
 from edge_broker.deadlines import DeadlinePolicy
-from edge_broker.egress import Egress
 from edge_broker.ingress import Ingress
 from edge_broker.links import Links
+from edge_broker.mirrors import Mirrors
 from edge_broker.type_shop import TypeShop
 from gateway.config import Topics
 from gateway.coordination.paths import FabricPaths
@@ -61,7 +61,7 @@ class Reconciler:
         paths: FabricPaths,
         links: Links,
         ingress: Ingress,
-        egress: Egress,
+        mirrors: Mirrors,
         metrics: BrokerMetrics,
         deadlines: DeadlinePolicy,
     ) -> None:
@@ -75,7 +75,7 @@ class Reconciler:
         self._paths = paths
         self._links = links
         self._ingress = ingress
-        self._egress = egress
+        self._mirrors = mirrors
         self._metrics = metrics
         self._wake = asyncio.Event()
         self._reported: set[tuple[str, str, tuple[str, ...]]] = set()
@@ -102,14 +102,14 @@ class Reconciler:
         view = self._watcher.view
         self._deadlines.advised = view.advice.express()
         local = self._served(me)
-        topics = {topic for topic, _ in local} | self._ingress.topics() | self._egress.topics()
+        topics = {topic for topic, _ in local} | self._ingress.topics() | self._mirrors.topics()
         self._watcher.follow(frozenset(topics))
         self._announce(me, local)
         wanted, unmatched = wanted_mirrors(view, local, lan=me.lan)
         self._links.converge(wanted_routers(view, topics), self._express(wanted, view), view)
         self._ingress.set_local(_publisher_profiles(local))
         self._ingress.set_view(view)
-        self._egress.converge(wanted, view)
+        self._mirrors.converge(wanted, view)
         mirrored = {key.topic for key in wanted}
         unassigned = [topic for topic in mirrored if not wanted_routers(view, [topic])]
         self._metrics.unassigned_topics.set(len(unassigned))

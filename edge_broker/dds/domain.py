@@ -1,6 +1,6 @@
 """The edge's place in its LAN: one DDS participant, the thread that waits for data, and the
 creation of readers and writers on raw bytes. The only part of the edge that makes DDS entities;
-called on the loop by discovery, ingress and egress. Decides nothing.
+called on the loop by discovery, ingress and mirrors. Decides nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _CONFIGURATION = (
 every millisecond, not every five, so that it does not become full where readers keep up; the edge,
 which reads what many applications write, has room for four times as much (as far as the system
 grants it); and to delete a writer does not block the edge until readers confirm, or for a second:
-egress waits for that by other means."""
+mirrors wait for that by other means."""
 
 _WAIT_NS = 1_000_000_000
 _AFTER_FAULT_S = 0.5
