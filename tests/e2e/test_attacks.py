@@ -28,6 +28,8 @@ SMALL = {
 }
 """Buffers small enough that a slow reader is felt within seconds."""
 SMALLEST = {**SMALL, "DDSWAN_INGRESS_READER_SAMPLES": "64"}
+IMPATIENT = {**SMALL, "DDSWAN_STREAM_LAGGARD_TIMEOUT_S": "6"}
+"""Who is gone without a word is waited for no longer than it takes to come back."""
 
 
 @pytest.fixture
@@ -178,6 +180,7 @@ def test_a_slow_reader_holds_back_its_publisher_and_nobody_else(
     assert ahead < most_ahead
 
 
+@pytest.mark.parametrize("three", [IMPATIENT], indirect=True, ids=["impatient"])
 def test_garbage_on_a_link_harms_nobody(three: Fabric) -> None:
     subscriber = subscribe(three, "b", "attacked")
     publisher = publish(three, "a", "attacked", "--count=2000", "--rate=400", "--stay-s=-1")
