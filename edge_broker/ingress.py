@@ -137,7 +137,7 @@ class Ingress:
     def _end_replay(self, outflow: Outflow) -> None:
         """Its source has no more."""
         outflow.end()
-        outflow.announce_end(self._clock())
+        outflow.notices.announce_end(self._clock())
 
     # ------------------------------------------------------------ messages
 
@@ -212,7 +212,7 @@ class Ingress:
         if message.finished:
             if not outflow.is_ending:  # it wants no more of it
                 self._drop_subscriber(outflow, edge)
-            outflow.finished(edge)
+            outflow.notices.finished(edge)
             self._settle(outflow)
         elif message.unknown:
             outflow.reopen(edge, incarnation)
@@ -312,8 +312,8 @@ class Ingress:
         """Paths may have changed: what was under way on a lost one is sent again."""
         self._pairs.on_links_changed()
         for outflow in self._streams.values():
-            for edge in outflow.lost_ways():
-                outflow.send_open(edge)
+            for edge in outflow.reach.lost():
+                outflow.notices.send_open(edge)
                 outflow.stream.mark_for_resend(edge)
             outflow.resend(self._clock())
         self._renew_aims()
@@ -337,12 +337,12 @@ class Ingress:
         )
         for outflow in list(self._streams.values()):
             outflow.resend(now_s)
-            outflow.announce_end(now_s)
+            outflow.notices.announce_end(now_s)
             for edge in self._laggards(outflow, now_s):
                 self._leave_behind(outflow, edge)
             self._settle(outflow)
         for key, outflow in self._live.items():
-            outflow.announce_life(now_s, self._feeds[key].is_alive)
+            outflow.notices.announce_life(now_s, self._feeds[key].is_alive)
         for (number, edge), until_s in list(self._adopted.items()):
             outflow = self._streams[number]
             if now_s > until_s and self._links.path(outflow.topic, edge) is not None:
@@ -353,7 +353,9 @@ class Ingress:
             self._drop_the_gone()
         for key, until_s in list(self._lingering.items()):
             self._end_when_empty(self._live[key], until_s, now_s)
-        if self._is_stopping and not any(outflow.plan() for outflow in self._streams.values()):
+        if self._is_stopping and not any(
+            outflow.reach.plan() for outflow in self._streams.values()
+        ):
             self.drained.set()
         self.wake()
 
@@ -404,7 +406,7 @@ class Ingress:
             # Without its reader at once: whoever comes now must not take it for a subscriber.
             self._close_source(outflow)
             outflow.end()
-            outflow.announce_end(now_s)
+            outflow.notices.announce_end(now_s)
             self._settle(outflow)
 
     def _hand_over(self, old: Outflow, profile: Profile, now_s: float) -> None:
@@ -425,7 +427,7 @@ class Ingress:
             new.add_subscriber(edge, incarnation, old.key.number)
             self._adopted[new.key.number, edge] = now_s + _ADOPTION_S
         old.end()
-        old.announce_end(now_s)
+        old.notices.announce_end(now_s)
         self._pump.add(new)
 
     # ------------------------------------------------------------ opening and closing

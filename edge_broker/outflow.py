@@ -1,29 +1,29 @@
-"""One publisher profile on its way out of the LAN, or one replay of its history: the stream that
-numbers its samples, and who gets them over which link. Called by ingress, which owns the pace.
+"""One publisher profile on its way out of the LAN, or one replay of its history: its samples become
+the batches of a stream and are kept until subscribers have them. Called by ingress, which owns the
+pace; over which links is reach.py's, what else subscribers are told notices.py's.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from edge_broker.deadlines import DeadlineRouting, Group
 from edge_broker.history import HistoryCache
 from edge_broker.lifecycle import Columns
 from edge_broker.links import EXPRESS, ROUTED, STANDBY, Link, Links
+from edge_broker.notices import Notices
 from edge_broker.pairs import OpenPath
+from edge_broker.reach import Reach
 from edge_broker.source import ReaderSource, Source
 from edge_broker.tracing import OutgoingTrace
-from gateway.model import INFINITE_NS, Liveliness, Profile, Reliability
+from gateway.model import Profile, Reliability
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
-from gateway.tunnel import messages
 from gateway.tunnel.columns import Packed
 from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import (
     MAX_FRAME_BYTES,
-    Peer,
     StreamKey,
     encode_batch,
     lone_batch_head,
@@ -43,21 +43,9 @@ _TAKE_BYTES = 1 << 20
 """One take aims at so many bytes: a full batch, and still a short turn on the loop."""
 _PROMPT_BATCH_BYTES = 256 * 1024
 """A batch of a deadline topic is no larger: samples of others wait behind it on the same link."""
-_CLOSE_AGAIN_S = 1.0
 _AIM_GOOD_S = 2.0
 """A sample that comes later than that after the one before goes where is best then."""
 OUTFLOW_STATES = ("open", "blocked", "ending")
-
-
-class _UsedWay(NamedTuple):
-    """A link as it was when it was used last."""
-
-    link: Link
-    connects: int
-
-    @property
-    def is_lost(self) -> bool:
-        return not (self.link.is_up and self.link.connects == self.connects)
 
 
 class Outflow:
@@ -90,13 +78,12 @@ class Outflow:
         self.history = history
         self.is_reliable = profile.qos.reliability is Reliability.RELIABLE
         self.stream = OutgoingStream(key, reliable=self.is_reliable, window_bytes=window_bytes)
+        self.reach = Reach(topic, self.stream, links)
+        self.notices = Notices(key, topic, profile, self.stream, self.reach)
         self.is_ending = False
         """The source has no more; the subscribers are told so until they say that they know."""
         self.mirrors: dict[str, int] = {}
         """The number of each subscriber's mirror, if it was told."""
-        self.preludes: dict[str, int] = {}
-        """For each subscriber the number of the replay it gets first; 0: none."""
-        self.deadline = deadline
         self._trace = trace
         self._taken_ns = 0
         """When the last take was; only if anything is traced."""
@@ -113,12 +100,6 @@ class Outflow:
         """There may have been more then."""
         self.last_bytes = 0
         self._take = _FIRST_TAKE
-        self._plan: list[Group] = []
-        self._plan_generation = -1
-        self._ways: dict[str, list[_UsedWay]] = {}
-        self._unfinished: set[str] = set()
-        self._close_due_s = 0.0
-        self._life_due_s = 0.0
         self._is_too_large_told = False
         self._aimed_at: Group | None = None
         self._head = b""
@@ -138,7 +119,7 @@ class Outflow:
     def set_deadline(self, deadline: DeadlineRouting | None) -> None:
         """From now on its batches take these paths; None: the one of its router."""
         self.settle_aim()
-        self.deadline = deadline
+        self.reach.deadline = deadline
         if deadline is not None:
             label = self._metrics.topic_label(self.topic)
             for path in (EXPRESS, STANDBY):
@@ -147,23 +128,24 @@ class Outflow:
                 deadline.hedge_with(self._send_copy)
 
     @property
+    def deadline(self) -> DeadlineRouting | None:
+        return self.reach.deadline
+
+    @property
     def patience_s(self) -> float:
         """How long its samples wait for others that go the same way."""
-        return 0.0 if self.deadline is None or self.is_ending else self.deadline.patience_s
+        deadline = self.reach.deadline
+        return 0.0 if deadline is None or self.is_ending else deadline.patience_s
 
     @property
     def last_links(self) -> list[Link]:
         """Where the next batch is likely to go."""
-        return [group.link for group in self._last_plan]
-
-    @property
-    def _last_plan(self) -> list[Group]:
-        return self.plan() if self.deadline is None else self.deadline.last_plan
+        return [group.link for group in self.reach.last_plan]
 
     @property
     def is_over(self) -> bool:
         """Ended, and every subscriber has all of it and knows."""
-        return self.is_ending and not self._unfinished
+        return self.is_ending and self.notices.is_end_known
 
     @property
     def state(self) -> str:
@@ -184,17 +166,7 @@ class Outflow:
             self.cut_off(now_s, _OUTAGE_AFTER_S) and self._may_keep_more()
         ):
             return True
-        return self._is_congested()
-
-    def _is_congested(self) -> bool:
-        """Whether links have enough to do. One of two paths may: the other one then serves."""
-        if self.deadline is None:
-            return any(link.is_congested for link, _, _ in self.plan())
-        for edge in self.stream.destinations:
-            paths = self.deadline.paths(edge, self._links.generation)
-            if paths and all(each.way.link.is_congested for each in paths):
-                return True
-        return False
+        return self.reach.is_congested()
 
     def on_ack(
         self,
@@ -217,83 +189,26 @@ class Outflow:
             and now_s - self._progress_s.get(edge, 0.0) > since_s
         ]
 
-    def plan(self) -> list[Group]:
-        """Which subscribers are reached over which link now."""
-        if self._plan_generation != self._links.generation:
-            groups: dict[int, tuple[Link, list[str]]] = {}
-            for edge in self.stream.destinations:
-                link = self._links.path(self.topic, edge)
-                if link is not None:
-                    groups.setdefault(id(link), (link, []))[1].append(edge)
-            self._plan = [Group(link, ROUTED, tuple(edges)) for link, edges in groups.values()]
-            self._plan_generation = self._links.generation
-        return self._plan
-
     def add_subscriber(self, edge: str, incarnation: int, prelude: int = 0) -> None:
         self.settle_aim()
         known = edge in self.stream.destinations
         self.stream.add_subscriber(edge, incarnation)
-        if not known or prelude:
-            self.preludes[edge] = prelude
-        self._plan_generation = -1
-        self.send_open(edge)
+        self.reach.on_join()
+        self.notices.on_join(edge, prelude, is_known=known)
 
     def reopen(self, edge: str, incarnation: int) -> None:
         """The subscriber does not know this stream: open it there and send again what it lacks."""
         self.settle_aim()
         self.stream.reopen(edge, incarnation)
-        self.send_open(edge)
-
-    def lost_ways(self) -> list[str]:
-        """Subscribers whose way was interrupted since the last call and is there again: what was
-        under way is gone. A way that merely changed while the old one lives lost nothing."""
-        lost = []
-        for edge in self.stream.destinations:
-            ways = [_UsedWay(link, link.connects) for link in self._links_to(edge)]
-            before = self._ways.get(edge)
-            if before is not None and ways and (not before or any(each.is_lost for each in before)):
-                lost.append(edge)
-            if ways or before is not None:
-                self._ways[edge] = ways
-        return lost
-
-    def _links_to(self, edge: str) -> list[Link]:
-        if self.deadline is not None:
-            return [way.link for way in self._links.ways(self.topic, edge)]
-        link = self._links.path(self.topic, edge)
-        return [] if link is None else [link]
+        self.notices.send_open(edge)
 
     def remove_subscriber(self, edge: str) -> None:
         self.settle_aim()
         self.stream.remove_subscriber(edge)
-        self._ways.pop(edge, None)
         self._progress_s.pop(edge, None)
         self.mirrors.pop(edge, None)
-        self.preludes.pop(edge, None)
-        if self.deadline is not None:
-            self.deadline.forget(edge)
-        self._unfinished.discard(edge)
-        self._plan_generation = -1
-
-    def send_open(self, edge: str) -> None:
-        """Tells a subscriber what this stream is and where it begins for it."""
-        frame = messages.open_stream(
-            Peer(edge, self.stream.subscribers[edge]),
-            self.key,
-            self.topic,
-            self.profile_id,
-            self.stream.acknowledged(edge) + 1,
-            self.is_reliable,
-            self.preludes.get(edge, 0),
-        )
-        self._say(edge, frame)
-
-    def _say(self, edge: str, frame: bytes) -> None:
-        """Frames that may come twice: a deadline topic waits for no single path."""
-        if self.deadline is None:
-            self._links.send(self.topic, edge, frame)
-        else:
-            self._links.send_every_way(self.topic, edge, frame)
+        self.reach.forget(edge)
+        self.notices.forget(edge)
 
     def forward(self, now_s: float) -> bool:
         """Takes once from the source and sends it on; True when there may be more."""
@@ -319,7 +234,7 @@ class Outflow:
                 Columns(packed.times(), list(map(bytes, packed.samples())), packed.kinds, instances)
             )
         batch_bytes = self._batch_bytes
-        if self.deadline is not None:
+        if self.reach.deadline is not None:
             batch_bytes = min(batch_bytes, _PROMPT_BATCH_BYTES)
         for part in packed.parts(self._batch_samples, batch_bytes):
             self._send(part, now_s, ahead_ns)
@@ -349,17 +264,18 @@ class Outflow:
     def _send(self, packed: Packed, now_s: float, ahead_ns: int | None) -> None:
         """`ahead_ns`: when it, a single sample, has gone ahead."""
         stream = self.stream
+        deadline = self.reach.deadline
         frame = b""
         unsent: list[str] = []
         sent_ns = 0
         oldest_ns = 0
         aimed_at = None if ahead_ns is None else self._aimed_at
-        if self.deadline is None:
-            plan = self.plan()
+        if deadline is None:
+            plan = self.reach.plan()
         else:
             sent_ns = time.time_ns() if ahead_ns is None else ahead_ns
             oldest_ns = packed.oldest_ns
-            plan = self.deadline.plan(
+            plan = deadline.plan(
                 stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation
             )
         if aimed_at is not None and aimed_at not in plan:
@@ -387,8 +303,8 @@ class Outflow:
             stream.mark_for_resend(edge, first)
         for group in plan:
             self._batches[group.path].inc()
-        if self.deadline is not None:
-            self.deadline.sent(
+        if deadline is not None:
+            deadline.sent(
                 stream.destinations,
                 oldest_ns,
                 sent_ns,
@@ -410,7 +326,7 @@ class Outflow:
             or (self._trace is not None and self._trace.is_chosen(stream.next_number))
         ):
             return
-        plan = self._last_plan
+        plan = self.reach.last_plan
         for group in sorted(plan, key=_is_routed):
             if (descriptor := group.link.open_descriptor) is not None:
                 break
@@ -428,17 +344,15 @@ class Outflow:
             stream.next_number,
             until_s,
             is_all=len(plan) == 1,
-            is_timed=self.deadline is not None,
+            is_timed=self.reach.deadline is not None,
         )
 
     def renew_aim(self, now_s: float) -> None:
         """Paths have changed: the next sample may go another way, or the same one after all."""
-        if self.deadline is not None:
+        if (deadline := self.reach.deadline) is not None:
             self.settle_aim()
             now_ns = time.time_ns()
-            self.deadline.plan(
-                self.stream.destinations, now_ns, now_ns, now_s, self._links.generation
-            )
+            deadline.plan(self.stream.destinations, now_ns, now_ns, now_s, self._links.generation)
             self._take_aim(now_s)
 
     def settle_aim(self) -> None:
@@ -458,10 +372,10 @@ class Outflow:
 
     def resend(self, now_s: float) -> None:
         """Sends again what is overdue, unless a link has enough to do already."""
-        if self._is_congested():
+        if self.reach.is_congested():
             return
         for resend in self.stream.due(now_s):
-            self._say(resend.edge, readdress(resend.frame, (resend.edge,)))
+            self.reach.say(resend.edge, readdress(resend.frame, (resend.edge,)))
             self._resent.inc(resend.last - resend.first + 1)
 
     def end(self) -> None:
@@ -471,34 +385,7 @@ class Outflow:
             self._aim = None  # the source may be another stream's from now on
             self.is_ending = True
             self.stream.end()
-            self._unfinished = set(self.stream.destinations)
-            self._close_due_s = 0.0
-
-    def announce_life(self, now_s: float, is_alive: Callable[[], bool]) -> None:
-        """Says of writers with manual liveliness that they live, several times in a lease."""
-        qos = self.profile.qos
-        if (
-            qos.liveliness is Liveliness.AUTOMATIC
-            or qos.liveliness_lease_ns >= INFINITE_NS
-            or now_s < self._life_due_s
-        ):
-            return
-        self._life_due_s = now_s + qos.liveliness_lease_ns / 3e9
-        if is_alive():
-            for link, _, edges in self.plan():
-                link.send(messages.alive(edges, self.key))
-
-    def finished(self, edge: str) -> None:
-        """This subscriber has everything it wants and expects nothing more."""
-        self._unfinished.discard(edge)
-
-    def announce_end(self, now_s: float) -> None:
-        """Says that the stream ends, again and again until everybody knows."""
-        if self.is_ending and self._unfinished and now_s >= self._close_due_s:
-            self._close_due_s = now_s + _CLOSE_AGAIN_S
-            last = self.stream.next_number - 1
-            for edge in self._unfinished:
-                self._say(edge, messages.close((edge,), self.key, last))
+            self.notices.end()
 
 
 def _is_routed(group: Group) -> bool:
