@@ -18,8 +18,9 @@ from edge_broker.dds.discovery import Discovery
 from edge_broker.dds.domain import LanDomain
 from edge_broker.deadlines import DeadlinePolicy
 from edge_broker.egress import Egress
-from edge_broker.ingress import Ingress, IngressLimits
+from edge_broker.ingress import Ingress
 from edge_broker.links import Link, Links
+from edge_broker.outflows import OutflowLimits
 from edge_broker.reconcile import Reconciler
 from edge_broker.tracing import Tracing
 from edge_broker.type_shop import TypeShop
@@ -171,7 +172,7 @@ class Edge:
             self._discovery,
             self._types,
             self._links,
-            IngressLimits(
+            OutflowLimits(
                 window_bytes=stream.window_bytes,
                 batch_bytes=stream.batch_bytes,
                 batch_samples=stream.batch_samples,
@@ -179,10 +180,10 @@ class Edge:
                 reader_bytes=config.ingress.reader_bytes,
                 history_bytes=config.ingress.history_bytes,
                 outage_bytes=config.ingress.outage_bytes,
-                laggard_timeout_s=stream.laggard_timeout_s,
             ),
             self._metrics,
             deadlines,
+            laggard_timeout_s=stream.laggard_timeout_s,
             tracing=self._tracing,
         )
         self._egress = Egress(

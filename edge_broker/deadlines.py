@@ -1,5 +1,5 @@
 """Topics with strict deadlines: which they are, and over which paths each of their batches goes.
-Made by ingress for an outflow; the decisions are gateway/plan/path_choice.py's.
+Made by outflows.py for an outflow; the decisions are gateway/plan/path_choice.py's.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What a publisher profile gives while somebody wants it: the ingress reader, whose samples are
-meant, and what the writers have become. Made by ingress.
+meant, and what the writers have become. Made by outflows.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """What a transient-local publisher profile would give a late joiner: the last samples of each
-instance, kept by the publisher's edge for LANs that subscribe later. Pure; called by ingress.
+instance, kept by the publisher's edge for LANs that subscribe later. Pure; made by outflows.py,
+filled by outflow.py.
 """
 
 from __future__ import annotations

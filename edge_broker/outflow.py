@@ -84,6 +84,9 @@ class Outflow:
         """The source has no more; the subscribers are told so until they say that they know."""
         self.mirrors: dict[str, int] = {}
         """The number of each subscriber's mirror, if it was told."""
+        self.adopted: dict[str, float] = {}
+        """Subscribers that were brought here by a hand-over, not by a request, and until when that
+        may stay so if there is a way to ask."""
         self._trace = trace
         self._taken_ns = 0
         """When the last take was; only if anything is traced."""
@@ -207,6 +210,7 @@ class Outflow:
         self.stream.remove_subscriber(edge)
         self._progress_s.pop(edge, None)
         self.mirrors.pop(edge, None)
+        self.adopted.pop(edge, None)
         self.reach.forget(edge)
         self.notices.forget(edge)
 

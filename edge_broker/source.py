@@ -1,5 +1,5 @@
 """Where the samples of an outflow come from: a DDS reader, or what a history cache kept. Made by
-ingress, taken from by outflows.
+outflows.py, taken from by outflow.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Which subscribing edges a publisher's edge still waits for, when the tree has lost sight of them.
-Pure; asked by the edge broker's ingress whenever the view or a subscription changes, and while
+Pure; asked by edge_broker/awaited.py whenever the view or a subscription changes, and while
 somebody is away.
 """
 
