@@ -1,5 +1,5 @@
 """One remote publisher profile as the LAN sees it: the writer that stands for it and the streams
-that feed it. Made by mirrors, fed by egress, and written by its pump, which owns the pace.
+that feed it. Made by mirrors, fed by egress, and written by write_pump.py, which owns the pace.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from gateway.plan.demand import MirrorKey, WantedMirror
 from gateway.tunnel import messages
 from gateway.tunnel.frames import Peer, StreamKey
 
-_log = get_logger("edge.mirrors")
+_log = get_logger("edge.egress")
 
 _SETTLE_S = 0.005
 _ORPHAN_PATIENCE_S = 30.0

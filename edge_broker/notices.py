@@ -1,6 +1,6 @@
 """What the subscribers of an outflow are told besides samples: where the stream begins for each,
-that its writers live, that it ends. Owned by the outflow; ingress calls it when ways have changed
-and time has passed.
+that its writers live, that it ends. Owned by the outflow; called by ingress and outflows.py when
+ways have changed, writers have left or time has passed.
 """
 
 from __future__ import annotations

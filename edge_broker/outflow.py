@@ -64,7 +64,6 @@ class Outflow:
         batch_samples: int,
         batch_bytes: int,
         may_keep_more: Callable[[], bool],
-        history: HistoryCache | None = None,
         deadline: DeadlineRouting | None = None,
         trace: OutgoingTrace | None = None,
     ) -> None:
@@ -75,7 +74,8 @@ class Outflow:
         self.profile_id = profile.id
         self.source = source
         self._aim = source.aim if isinstance(source, ReaderSource) else None
-        self.history = history
+        self.history: HistoryCache | None = None
+        """What late joiners get; given by whoever opens it."""
         self.is_reliable = profile.qos.reliability is Reliability.RELIABLE
         self.stream = OutgoingStream(key, reliable=self.is_reliable, window_bytes=window_bytes)
         self.reach = Reach(topic, self.stream, links)

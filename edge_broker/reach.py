@@ -1,6 +1,6 @@
 """Over which links an outflow reaches its subscribers: the plan of a topic without strict deadline,
-whether links have enough to do, and which ways were lost. Owned by the outflow; the paths of topics
-with strict deadlines are chosen in deadlines.py.
+whether links have enough to do, and which ways were lost. Owned by the outflow, asked by
+ingress, too; the paths of topics with strict deadlines are chosen in deadlines.py.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from gateway.coordination import assignments
@@ -95,8 +96,9 @@ class Leader:
         self._session: int | None = None
         self._session_since_s = 0.0
         self._shown_routers: set[str] = set()
+        self._refusals = 0
         self._retry_s = _FIRST_RETRY_S
-        """After the next refusal; grows for as long as nothing but refusals come."""
+        """After the next refusal, unless there is news before; grows with each in a row."""
 
     @property
     def is_leading(self) -> bool:
@@ -115,16 +117,17 @@ class Leader:
         self._on_session(self._zk.state)
         try:
             while True:
-                try:
-                    async with asyncio.timeout(_TICK_S):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass  # the slow pass: grace periods end without anybody waking us
+                await self._news(_TICK_S)  # or none: grace periods end without anybody waking us
                 self._wake.clear()
                 await self._converge()
         finally:
             unsubscribe()
             self._end_term()
+
+    async def _news(self, at_most_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(at_most_s):
+                await self._wake.wait()
 
     def _on_session(self, _: SessionState) -> None:
         if self._session != self._zk.session_id:
@@ -141,8 +144,10 @@ class Leader:
             term = self._term
             if term is None:
                 term = await self._begin_term(leadership)
+            refusals = self._refusals
             await self._plan_and_write(term)
-            self._retry_s = _FIRST_RETRY_S
+            if self._refusals == refusals:
+                self._retry_s = _FIRST_RETRY_S
         except CoordinationLost as error:
             # Nothing to do: the election tells whether we still lead once we are connected again.
             log.warning(
@@ -235,10 +240,13 @@ class Leader:
                 log.info("topic deleted, nobody uses it", topic=topic)
 
     async def _reread(self) -> None:
-        """After a refusal the view is older than the tree: read all of it and plan again."""
+        """After a refusal the view is older than the tree: read all of it and plan again. What is
+        refused may stay so: then less and less often, but news of others does not wait for that."""
+        self._refusals += 1
         if self._term is not None:
             self._term.written.clear()
-        await asyncio.sleep(self._retry_s)
+        await asyncio.sleep(_FIRST_RETRY_S)
+        await self._news(self._retry_s - _FIRST_RETRY_S)
         self._retry_s = min(_LAST_RETRY_S, 2 * self._retry_s)
         try:
             await self._watcher.refresh()

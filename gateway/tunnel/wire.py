@@ -87,7 +87,7 @@ class Wire:
             self.is_congested = False
 
     def tick(self) -> None:
-        """Called now and then: how it is kept from congesting may have to change."""
+        """Asks for the congestion control that suits what was sent since the last one."""
         if self.is_open:
             self._congestion.review()
 

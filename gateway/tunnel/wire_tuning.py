@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-from gateway.plan.congestion import CongestionChoice, Sent
+from gateway.plan.congestion import GENTLE, CongestionChoice, Sent
 from gateway.tunnel.conversation import SILENT_TICKS, TICK_S
 
 _LINUX_THIN_LINEAR_TIMEOUTS = 16
@@ -36,28 +36,44 @@ class CongestionControl:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
-        self._name = ""
-        """What it uses now; empty: it stays as it is."""
-        if hasattr(socket, "TCP_CONGESTION") and _sent(connected) is not None:
-            self._name = _in_use(connected)
+        self._name = _in_use(connected) if _sent(connected) is not None else ""
+        """What it uses now."""
         self._choice = CongestionChoice(self._name, time.monotonic())
+        self._is_fixed = not self._choice.may_change
+        """It stays as it is."""
 
     def review(self) -> None:
         """Called once a tick while the connection is open."""
-        if not self._name:
+        sent = None if self._is_fixed else _sent(self._socket)
+        if sent is None:
             return
-        sent = _sent(self._socket)
-        name = self._name if sent is None else self._choice.choose(sent, time.monotonic())
-        if name != self._name:
-            try:
-                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
-            except OSError:  # not allowed here
-                self._name = ""
-            else:
-                self._name = name
+        name = self._choice.choose(sent, time.monotonic())
+        if name == self._name:
+            return
+        try:
+            if name == GENTLE:  # there may be no way back
+                _try(name, self._name)
+            _ask_for(self._socket, name)
+        except OSError:
+            self._is_fixed = True
+        else:
+            self._name = name
+
+
+def _try(*names: str) -> None:
+    """Raises OSError when this process may not ask for one of them."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        for name in names:
+            _ask_for(probe, name)
+
+
+def _ask_for(connected: socket.socket, name: str) -> None:
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
 
 
 def _in_use(connected: socket.socket) -> str:
+    if not hasattr(socket, "TCP_CONGESTION"):
+        return ""
     found = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _NAME_BYTES)
     return found.partition(b"\0")[0].decode("ascii", "replace")
 

@@ -1,5 +1,5 @@
-"""Which congestion control suits: thin flows that lose nothing go without pauses, all others as the
-machine wants it."""
+"""Which congestion control suits: thin, steady flows that lose nothing go without pauses, all
+others as the machine wants it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gateway.plan.congestion import (
 )
 
 _FULL_BYTES = 1448
+_SECONDS = st.lists(st.tuples(st.integers(0, 5000), st.integers(1, _FULL_BYTES), st.integers(0, 2)))
 
 
 @dataclass
@@ -62,6 +63,12 @@ def test_its_first_loss_ends_that_for_a_minute() -> None:
     assert connection.second() == GENTLE
 
 
+def test_what_was_lost_before_it_was_looked_at_counts() -> None:
+    connection = Connection()
+    assert connection.second(repeats=3) == "bbr"
+    assert set(connection.seconds(CLEAN_AGAIN_S - 1)) == {"bbr"}
+
+
 @pytest.mark.parametrize(
     ("packets", "each_bytes"),
     [
@@ -72,15 +79,35 @@ def test_its_first_loss_ends_that_for_a_minute() -> None:
 def test_a_flow_that_may_fill_the_path_is_left_as_it_is(packets: int, each_bytes: int) -> None:
     connection = Connection()
     assert set(connection.seconds(30, packets, each_bytes)) == {"bbr"}
-    # It has lost nothing, so it need not wait for a minute when it becomes thin.
-    assert connection.seconds(CLEAN_FIRST_S + 1)[-1] == GENTLE
+    assert set(connection.seconds(CLEAN_AGAIN_S - 1)) == {"bbr"}
+    assert connection.second() == GENTLE
     assert connection.second(packets, each_bytes) == "bbr"
 
 
-@given(
-    st.sampled_from(["cubic", "reno", "dctcp", ""]),
-    st.lists(st.tuples(st.integers(0, 5000), st.integers(1, _FULL_BYTES), st.integers(0, 2))),
-)
+def test_what_is_large_and_rare_is_left_as_it_is() -> None:
+    """Heartbeats in between are no thin flow."""
+    connection = Connection()
+    for _ in range(20):
+        assert connection.second(700, _FULL_BYTES) == "bbr"
+        assert set(connection.seconds(90, packets=2, each_bytes=30)) == {"bbr"}
+
+
+def test_a_flow_that_pauses_would_not_delay_is_left_as_it_is() -> None:
+    assert set(Connection().seconds(30, packets=50)) == {"bbr"}
+    connection = Connection()
+    assert connection.seconds(10)[-1] == GENTLE
+    assert connection.second(packets=50) == GENTLE
+    assert connection.second(packets=30) == "bbr"
+
+
+def test_a_greeting_is_no_flood() -> None:
+    connection = Connection()
+    greeted = Sent(3, 0, 300, _FULL_BYTES, 0.06)
+    assert connection.choice.choose(greeted, connection.now_s + 0.001) == "bbr"
+    assert connection.seconds(CLEAN_FIRST_S)[-1] == GENTLE
+
+
+@given(st.sampled_from(["cubic", "reno", "dctcp", ""]), _SECONDS)
 def test_what_does_not_pause_is_never_touched(
     usual: str, seconds: list[tuple[int, int, int]]
 ) -> None:
@@ -88,7 +115,7 @@ def test_what_does_not_pause_is_never_touched(
     assert all(connection.second(*each) == usual for each in seconds)
 
 
-@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(1, _FULL_BYTES), st.integers(0, 2))))
+@given(_SECONDS)
 def test_with_a_loss_in_the_last_second_it_is_never_gentle(
     seconds: list[tuple[int, int, int]],
 ) -> None:
