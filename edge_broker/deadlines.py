@@ -4,6 +4,7 @@ Made by outflows.py for an outflow; the decisions are gateway/plan/path_choice.p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -198,7 +199,7 @@ class DeadlineRouting:
             chosen = self._choose(edge, oldest_ns, sent_ns, now_s, generation)
             patience.append(self._patience_s(edge, chosen, now_s))
             self._taken += chosen
-            for each in chosen:
+            for each in sorted(chosen, key=_level_s):
                 link = each.way.link
                 groups.setdefault(id(link), (link, each.way.name, []))[2].append(edge)
         self.patience_s = min(patience, default=0.0)
@@ -257,7 +258,7 @@ class DeadlineRouting:
 
     @property
     def last_plan(self) -> list[Group]:
-        """The way the next batch is likely to go."""
+        """The way the next batch is likely to go: over the fastest link first, as far as known."""
         return self._plan
 
     def forget(self, edge: str) -> None:
@@ -286,3 +287,8 @@ class DeadlineRouting:
         if not self.patience_s:
             return chooser.choice.why
         return f"{chooser.choice.why}; samples wait {self.patience_s * 1e3:.0f} ms for company"
+
+
+def _level_s(each: OpenPath) -> float:
+    level_s = each.path.quality.level_s
+    return math.inf if level_s is None else level_s

@@ -21,7 +21,6 @@ from gateway.model import Profile, Reliability
 from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.tunnel.columns import Packed
-from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import (
     MAX_FRAME_BYTES,
     StreamKey,
@@ -331,7 +330,7 @@ class Outflow:
         ):
             return
         plan = self.reach.last_plan
-        for group in sorted(plan, key=_is_routed):
+        for group in plan:
             if (descriptor := group.link.open_descriptor) is not None:
                 break
         else:
@@ -390,7 +389,3 @@ class Outflow:
             self.is_ending = True
             self.stream.end()
             self.notices.end()
-
-
-def _is_routed(group: Group) -> bool:
-    return not isinstance(group.link, ExpressLink)

@@ -422,6 +422,25 @@ def test_a_path_in_use_is_probed_now_and_then_for_the_clock(world: World) -> Non
     assert 2 <= len(probes) <= 3
 
 
+@pytest.mark.parametrize(
+    ("direct_ms", "routed_ms", "first"), [(5, 20, EXPRESS), (20, 5, ROUTED), (None, None, EXPRESS)]
+)
+def test_of_several_copies_the_one_on_the_fastest_path_goes_first(
+    world: World, direct_ms: float | None, routed_ms: float | None, first: str
+) -> None:
+    """It is the one that may take the shortcut."""
+    routing = world.routing("one", "duplicate")
+    world.send(routing)
+    if direct_ms is not None and routed_ms is not None:
+        world.set_clock()
+        world.learn(EXPRESS, direct_ms)
+        world.learn("r1", routed_ms)
+    world.clocks.pass_ms(1000)
+    world.send(routing)
+    assert next(group.path for group in routing.last_plan) == first
+    assert {path for path, _ in world.send(routing)} == {EXPRESS, ROUTED}
+
+
 def test_pings_of_the_direct_link_set_the_clock(world: World) -> None:
     """Nothing else does while samples flow over it."""
     world.send(world.routing("one"))
