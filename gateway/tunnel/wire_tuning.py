@@ -8,8 +8,11 @@ import socket
 import struct
 import time
 
+from gateway.observe.logs import get_logger
 from gateway.plan.congestion import GENTLE, CongestionChoice, Sent
 from gateway.tunnel.conversation import SILENT_TICKS, TICK_S
+
+_log = get_logger("tunnel")
 
 _LINUX_THIN_LINEAR_TIMEOUTS = 16
 """TCP_THIN_LINEAR_TIMEOUTS: a lone sample that is lost again is not waited for twice as long."""
@@ -54,8 +57,15 @@ class CongestionControl:
             if name == GENTLE:  # there may be no way back
                 _try(name, self._name)
             _ask_for(self._socket, name)
-        except OSError:
+        except OSError as error:
             self._is_fixed = True
+            _log.info(
+                "the congestion control of a link stays as it is: this process may not change it "
+                "and change it back; see net.ipv4.tcp_allowed_congestion_control",
+                in_use=self._name,
+                wanted=name,
+                reason=str(error),
+            )
         else:
             self._name = name
 
