@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -18,10 +18,12 @@ from gateway.coordination.embedded import EmbeddedZooKeeper
 from gateway.coordination.nodes import Delete, Operation
 from gateway.coordination.view import FabricWatcher
 from gateway.coordination.zookeeper import ZooKeeper
+from gateway.errors import CoordinationError
 from gateway.model import Assignment
 from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.assignment import Rebalancing
 from gateway.plan.strategies import LeastTopics
+from routing_broker import leader as leader_module
 from routing_broker.adviser import Adviser
 from routing_broker.leader import Leader, Patience
 from tests.routing.members import (
@@ -254,6 +256,49 @@ def test_an_assignment_does_not_wait_for_all_deletions(
                 assert zk.asked.index("assign") == 50
                 await until(lambda: set(member.watcher.view.topics) == {"new"})
                 assert zk.asked.count("delete") == 120
+        finally:
+            await zk.stop()
+
+    asyncio.run(scenario())
+
+
+class RefusesToDelete(ZooKeeper):
+    """As if a node were closed to this router."""
+
+    def __init__(self, address: str, fabric: str, on_refusal: Callable[[], None]) -> None:
+        super().__init__(address, fabric, session_timeout_s=4.0)
+        self.on_refusal = on_refusal
+
+    async def transaction(self, operations: Sequence[Operation]) -> None:
+        if isinstance(operations[-1], Delete):
+            self.on_refusal()
+            raise CoordinationError("not allowed")
+        await super().transaction(operations)
+
+
+def test_news_does_not_wait_for_what_is_refused_again_and_again(
+    zookeeper: EmbeddedZooKeeper, fabric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it has been refused so often that it would be tried again after an hour."""
+    monkeypatch.setattr(leader_module, "_FIRST_RETRY_S", 3600.0)
+    monkeypatch.setattr(leader_module, "_LAST_RETRY_S", 3600.0)
+    refused = asyncio.Event()
+
+    def on_refusal() -> None:
+        monkeypatch.setattr(leader_module, "_FIRST_RETRY_S", 0.01)
+        refused.set()
+
+    async def scenario() -> None:
+        zk = RefusesToDelete(zookeeper.address, fabric, on_refusal)
+        await zk.start(timeout_s=10.0)
+        try:
+            await register(zk, "r1")
+            await make(zk, zk.paths.topic("unused"))
+            member = candidate_of(zk, "r1")
+            async with running(member.watcher.run(), member.election.run(), member.leader.run()):
+                await until(refused.is_set)
+                await use(zk, "new")
+                await wait_assigned(zk, ["new"])
         finally:
             await zk.stop()
 
