@@ -153,6 +153,7 @@ class Edge:
             express_listen=settings.express_listen,
             express_advertise=settings.express_advertise,
             most_express=config.express.most_links,
+            has_datagrams=config.express.datagrams,
             on_frame=self._on_frame,
             on_change=self._on_links_changed,
             on_drained=self._on_drained,

@@ -17,6 +17,9 @@ from gateway.model import INFINITE_NS, Profile
 from gateway.plan.path_choice import Choice, Mode, PathChooser
 from gateway.plan.path_patience import patience_s
 
+_LARGE_BYTES = 8 * 1024
+_LARGE_S = 10.0
+"""A topic goes without datagrams for so long after a batch of more: many would have to arrive."""
 _PLAN_GOOD_S = 0.2
 """How long what was decided after a batch holds for the next one; longer while all is calm."""
 
@@ -99,6 +102,9 @@ class DeadlineRouting:
         self._planned_for: tuple[str, ...] = ()
         self._planned_s = 0.0
         self._generation = -1
+        self._large_s = -math.inf
+        """When a batch was last too large for datagrams."""
+        self._may_use_datagrams = self._mode is Mode.ADAPTIVE
 
     def hedge_with(self, send_copy: SendCopy) -> None:
         """Batches are kept until they are acknowledged, so copies may wait."""
@@ -112,7 +118,9 @@ class DeadlineRouting:
             self._paths.clear()
         paths = self._paths.get(edge)
         if paths is None:
-            paths = self._paths[edge] = self._pairs.open_paths(self._topic, edge)
+            paths = self._paths[edge] = self._pairs.open_paths(
+                self._topic, edge, may_use_datagrams=self._may_use_datagrams
+            )
             if (chooser := self._choosers.get(edge)) is not None:
                 chooser.reconsider()
         return paths
@@ -165,9 +173,11 @@ class DeadlineRouting:
         generation: int,
         number: int,
         count: int,
+        size_bytes: int,
     ) -> None:
         """The batch of `count` samples that begins with this number went as planned; decides for
         the next one."""
+        self._note_size(size_bytes, now_s)
         may_wait = self._mode is Mode.ADAPTIVE
         for each in self._taken:
             each.path.note_batch(sent_ns)
@@ -182,6 +192,14 @@ class DeadlineRouting:
             pair.batches += 1
         if self._has_changed(edges, generation, sent_ns) or not self._is_calm(now_s):
             self._decide(edges, oldest_ns, sent_ns, now_s, generation)
+
+    def _note_size(self, size_bytes: int, now_s: float) -> None:
+        if size_bytes > _LARGE_BYTES:
+            self._large_s = now_s
+        may = self._mode is Mode.ADAPTIVE and now_s - self._large_s > _LARGE_S
+        if may != self._may_use_datagrams:
+            self._may_use_datagrams = may
+            self._paths_of = (-1, -1)
 
     def _decide(
         self,
@@ -276,7 +294,9 @@ class DeadlineRouting:
                 "taken": [] if chooser.choice is None else list(chooser.choice.paths),
                 "why": self._why(chooser),
                 "wait_ms": round(self.patience_s * 1e3, 3),
-                "paths": self._pairs.names(self._topic, edge),
+                "paths": self._pairs.names(
+                    self._topic, edge, may_use_datagrams=self._may_use_datagrams
+                ),
             }
             for edge, chooser in sorted(self._choosers.items())
         ]

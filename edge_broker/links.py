@@ -18,6 +18,7 @@ from gateway.observe.logs import get_logger
 from gateway.observe.metrics import BrokerMetrics
 from gateway.plan.demand import routers_towards
 from gateway.shared_loop import running_loop
+from gateway.tunnel.datagrams import DatagramCounts, DatagramLink
 from gateway.tunnel.express import ExpressLinks
 from gateway.tunnel.express_greeting import Candidate
 from gateway.tunnel.express_link import ExpressLink
@@ -31,6 +32,9 @@ _log = get_logger("edge.links")
 
 EXPRESS = "express"
 """The name and the `via` of a direct way; routed ones go via their router's id."""
+DATAGRAMS = "datagrams"
+"""The `via` of a direct way beside its TCP connection."""
+DIRECT = (EXPRESS, DATAGRAMS)
 ROUTED = "routed"
 STANDBY = "standby"
 
@@ -44,7 +48,7 @@ ZooKeeper has lost everybody, and they come back one after the other."""
 _LAST_BACKOFF_S = 30.0
 """Between two attempts to reach a router beside gRPC: a firewall may be there for good."""
 
-Link = RouterLink | ExpressLink
+Link = RouterLink | ExpressLink | DatagramLink
 
 
 class Way(NamedTuple):
@@ -67,6 +71,7 @@ class Links:
         express_listen: str | None,
         express_advertise: Iterable[str] | None,
         most_express: int,
+        has_datagrams: bool = True,
         on_frame: Callable[[str, Link, Frame], None],
         on_change: Callable[[], None],
         on_drained: Callable[[], None],
@@ -88,6 +93,8 @@ class Links:
         self._view = FabricView()
         self._closing: set[asyncio.Task[None]] = set()
         self._shown_express: set[str] = set()
+        self._counted: dict[str, tuple[DatagramLink, DatagramCounts]] = {}
+        """What metrics say already of the datagrams beside each direct link."""
         self.reader = WireReader(running_loop().turn, shortcuts.wires_ahead())
         """Of express links."""
         self._express = ExpressLinks(
@@ -101,6 +108,7 @@ class Links:
             on_failure=on_failure,
             reader=self.reader,
             most_links=most_express,
+            on_datagram_frame=partial(on_frame, DATAGRAMS) if has_datagrams else None,
         )
         self._beside = ExpressLinks(
             hello,
@@ -221,11 +229,13 @@ class Links:
         ]
         if (direct := self._express.link(destination)) is not None:
             found.append(Way(EXPRESS, EXPRESS, direct))
+            if (beside := direct.datagrams) is not None:
+                found.append(Way(EXPRESS, DATAGRAMS, beside))
         return found
 
     def name_of(self, topic: str, via: str) -> str:
         """What the path over this link is called for this topic."""
-        if via == EXPRESS:
+        if via in DIRECT:
             return EXPRESS
         known = self._view.topics.get(topic)
         if known is not None and known.assignment is not None and known.assignment.standby == via:
@@ -299,6 +309,23 @@ class Links:
                 self._metrics.queue_bytes.labels(peer=row["edge"]).set(row["queued_bytes"])
                 if row["rtt_ms"] is not None:
                     self._metrics.link_rtt.labels(peer=row["edge"]).set(row["rtt_ms"] / 1e3)
+                self._count_datagrams(row["edge"])
+
+    def _count_datagrams(self, edge: str) -> None:
+        direct = self._express.link(edge)
+        if direct is None or (beside := direct.datagrams) is None:
+            return
+        before = self._counted.get(edge)
+        known = DatagramCounts() if before is None or before[0] is not beside else before[1]
+        counts = beside.counts
+        families = (
+            self._metrics.datagrams_sent,
+            self._metrics.datagrams_lost,
+            self._metrics.datagrams_repaired,
+        )
+        for family, now, then in zip(families, counts, known, strict=True):
+            family.labels(peer=edge).inc(max(0, now - then))
+        self._counted[edge] = beside, counts
 
     def peers(self) -> set[str]:
         """The brokers there are links to, up or not."""

@@ -315,6 +315,7 @@ class Outflow:
                 self._links.generation,
                 first,
                 packed.count,
+                len(packed.payload),
             )
 
     def _take_aim(self, now_s: float) -> None:

@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from edge_broker.links import Link, Links, Way
+from edge_broker.links import DATAGRAMS, EXPRESS, Link, Links, Way
+from gateway.observe.logs import get_logger
 from gateway.plan.clock_offset import ClockOffset, OffsetEstimate
+from gateway.plan.datagram_choice import Counts, DatagramChoice
 from gateway.plan.path_quality import PathQuality
 from gateway.tunnel import messages
 from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Peer
 from gateway.tunnel.messages import Arrivals, ProbeAnswer
+
+_log = get_logger("edge.paths")
 
 _MOST_OUTSTANDING = 8192
 _FIRST_PROBES_S = 0.1
@@ -162,6 +166,7 @@ class Pair:
         self._estimate: tuple[int, OffsetEstimate] | None = None
         """What the delays of the paths are corrected by, and since when."""
         self.batches_per_s = 0.0
+        self.datagrams = DatagramChoice()
         self._heard_ping: tuple[int, int, int] | None = None
 
     def path(self, way: Way, now_s: float) -> Path:
@@ -169,6 +174,7 @@ class Pair:
         path = self.paths.get(way.via)
         if path is None:
             path = self.paths[way.via] = Path(way.name)
+            path.quality.is_repaired = way.via == DATAGRAMS
         path.carry(way.link, now_s)
         return path
 
@@ -200,6 +206,30 @@ class Pair:
         for path in self.paths.values():
             path.samples_per_s += _RATE_SHARE * (path.samples / passed_s - path.samples_per_s)
             path.samples = 0
+
+    def review_datagrams(self, link: ExpressLink | None, now_s: float) -> bool:
+        """Over this direct link, if there is one; whether that has changed."""
+        was_used = self.datagrams.is_used
+        stream, path = self.paths.get(EXPRESS), self.paths.get(DATAGRAMS)
+        beside = None if link is None else link.datagrams
+        if beside is None or stream is None:
+            self.datagrams.review(now_s, PathQuality(EXPRESS), None, None)
+        else:
+            quality = None if path is None else path.quality
+            counts = Counts(beside.sent, beside.lost, beside.overflows)
+            self.datagrams.review(now_s, stream.quality, quality, counts)
+            repair = self.datagrams.repair(stream.quality.level_s)
+            beside.within_s, beside.most_members = repair.within_s, repair.most_members
+        if was_used and not self.datagrams.is_used:
+            self.paths.pop(DATAGRAMS, None)  # or it would be probed for ever
+        if was_used != self.datagrams.is_used:
+            _log.info(
+                "deadline topics go over another transport on the direct way",
+                edge=self.edge,
+                transport="TCP" if was_used else "UDP",
+                reason=self.datagrams.why,
+            )
+        return was_used != self.datagrams.is_used
 
     def heed_ping(self, ping: tuple[int, int, int] | None) -> None:
         """The last ping of the direct link. While samples flow over it nothing else asks for the
@@ -235,14 +265,24 @@ class Pairs:
             pair = self._pairs[edge] = Pair(edge, self._clock())
         return pair
 
-    def open_paths(self, topic: str, edge: str) -> list[OpenPath]:
+    def open_paths(
+        self, topic: str, edge: str, *, may_use_datagrams: bool = False
+    ) -> list[OpenPath]:
         """The paths to take to this edge now, the preferred one first."""
         pair, now_s = self.pair(edge), self._clock()
-        return [OpenPath(pair.path(way, now_s), way) for way in self._links.ways(topic, edge)]
+        ways = self._ways(pair, topic, may_use_datagrams)
+        return [OpenPath(pair.path(way, now_s), way) for way in ways]
 
-    def names(self, topic: str, edge: str) -> dict[str, str]:
+    def names(self, topic: str, edge: str, *, may_use_datagrams: bool = False) -> dict[str, str]:
         """What the paths to this edge are called for this topic now, and the link each uses."""
-        return {way.name: way.via for way in self._links.ways(topic, edge)}
+        ways = self._ways(self.pair(edge), topic, may_use_datagrams)
+        return {way.name: way.via for way in ways}
+
+    def _ways(self, pair: Pair, topic: str, may_use_datagrams: bool) -> list[Way]:
+        ways = self._links.ways(topic, pair.edge)
+        if may_use_datagrams and pair.datagrams.is_used:
+            return [_beside(way) for way in ways]
+        return ways
 
     # ------------------------------------------------------------ messages
 
@@ -294,9 +334,13 @@ class Pairs:
                 del self._pairs[edge]
                 self.generation += 1
                 continue
-            for way in self._links.all_ways(edge):
-                if isinstance(way.link, ExpressLink):
-                    pair.heed_ping(way.link.clock)
+            ways = self._links.all_ways(edge)
+            direct = next((way.link for way in ways if isinstance(way.link, ExpressLink)), None)
+            if direct is not None:
+                pair.heed_ping(direct.clock)
+            if pair.review_datagrams(direct, now_s):
+                self.generation += 1
+            for way in ways:
                 if (path := pair.paths.get(way.via)) is not None:
                     self._probe_if_due(pair, path, way, now_s)
 
@@ -335,6 +379,7 @@ class Pairs:
                     "clock_likely_error_ms": None
                     if estimate is None
                     else estimate.likely_error_ns / 1e6,
+                    "datagrams": pair.datagrams.why or "not needed yet",
                     "paths": [
                         _describe(via, path, now_s, now_ns)
                         for via, path in sorted(pair.paths.items())
@@ -342,6 +387,12 @@ class Pairs:
                 }
             )
         return rows
+
+
+def _beside(way: Way) -> Way:
+    """The same, over datagrams where they pass."""
+    link = way.link.datagrams if isinstance(way.link, ExpressLink) else None
+    return way if link is None else Way(way.name, DATAGRAMS, link)
 
 
 def _describe(via: str, path: Path, now_s: float, now_ns: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edge_broker.arrivals import Arrivals
 from edge_broker.clocks import Clock, LinkClocks
 from edge_broker.deadlines import Group
-from edge_broker.links import EXPRESS, Link
+from edge_broker.links import DIRECT, EXPRESS, Link
 from gateway.config import Trace
 from gateway.model import INFINITE_NS
 from gateway.observe.trace_schema import (
@@ -234,7 +234,7 @@ class IncomingTrace:
     ) -> None:
         trace = batch.trace
         hops = BatchTrace(0.0, 0, 0, {}) if trace is None else trace
-        is_direct = arrival.via == EXPRESS
+        is_direct = arrival.via in DIRECT
         clock = self._origin_clock(batch, arrival)
         router_clock = None if is_direct else self._tracing.clock_at(arrival.link)
         part = slice(first, first + count)

@@ -292,6 +292,12 @@ class Express(Group):
         "the path takes, nor half of the time left. What travels together is held up less often. "
         "0: each goes at once.",
     )
+    datagrams: bool = Field(
+        default=True,
+        description="With `adaptive`, whether samples may go in datagrams with repair data beside "
+        "a direct link where that loses packets, over UDP at the same port. Where only TCP passes "
+        "they go over that.",
+    )
     awake_deadline_s: float = Field(
         default=0.0,
         ge=0.0,

@@ -177,6 +177,7 @@ def flow_lines(flow: FlowReport) -> list[str]:
     ]
 
 
+_VIA = {"express": "direct", "datagrams": "direct, UDP"}
 PATH_HEADER = ("path", "via", "state", "level", "p50", "p99", "p99.9", "lost", "delays")
 
 
@@ -186,7 +187,7 @@ def path_cells(path: PathReport) -> tuple[str, ...]:
     times = (path.level_ms, path.p50_ms, path.p99_ms, path.p999_ms)
     return (
         path.path,
-        "direct" if path.via == "express" else path.via,
+        _VIA.get(path.via, path.via),
         state,
         *("-" if each is None else f"{each:.1f} ms" for each in times),
         str(path.lost),

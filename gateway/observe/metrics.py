@@ -219,6 +219,20 @@ class BrokerMetrics:
             "peer",
         )
 
+        self.datagrams_sent = self._counter(
+            "ddswan_datagrams_sent",
+            "Datagrams sent to this edge beside the direct link, with repair data.",
+            "peer",
+        )
+        self.datagrams_lost = self._counter(
+            "ddswan_datagrams_lost", "Of those sent, datagrams this edge has not got.", "peer"
+        )
+        self.datagrams_repaired = self._counter(
+            "ddswan_datagrams_repaired",
+            "Datagrams from this edge that did not come and were made again from repair data.",
+            "peer",
+        )
+
         self._section, self._on = "Machine", ("edge",)
         self.processors_awake = self._gauge(
             "ddswan_processors_awake",

@@ -56,14 +56,16 @@ def patience_s(
     if min(each.known(now_s) for each in paths) < KNOWN_LEAST:
         return 0.0
     if not any(
-        _holds_up(path, level_s, now_s) for path, level_s in zip(paths, levels, strict=True)
+        holds_up(path, level_s, now_s) or path.is_repaired
+        for path, level_s in zip(paths, levels, strict=True)
     ):
         return 0.0
     too_close = any(_is_too_close(each, deadline_s, wait_s, now_s, target) for each in paths)
     return 0.0 if too_close else wait_s
 
 
-def _holds_up(path: PathQuality, level_s: float, now_s: float) -> bool:
+def holds_up(path: PathQuality, level_s: float, now_s: float) -> bool:
+    """Whether what a path loses delays what is sent behind it."""
     return path.miss_probability(HELD_UP_FACTOR * level_s, now_s) >= HELD_UP_SHARE
 
 

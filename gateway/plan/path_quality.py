@@ -51,6 +51,8 @@ class PathQuality:
         self.version = 0
         """Changes when the path goes up or down: cached choices end."""
         self.lost = 0
+        self.is_repaired = False
+        """It loses packets, and repair data is sent for them: bytes for each packet."""
         self._delays = DelayHistory()
         self._confirmations = DelayHistory()
         self._probed_s = -inf

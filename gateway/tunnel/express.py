@@ -17,6 +17,7 @@ from gateway.errors import FrameError, LinkError
 from gateway.observe.logs import get_logger
 from gateway.tunnel import messages
 from gateway.tunnel.conversation import QUEUE_LIMIT_BYTES, TICK_S
+from gateway.tunnel.datagrams import DatagramLink, DatagramPort
 from gateway.tunnel.express_greeting import Candidate, dial, heard, objection, own_addresses
 from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Frame
@@ -79,9 +80,11 @@ class ExpressLinks:
         most_links: int = _MOST_LINKS,
         last_backoff_s: float = _LAST_BACKOFF_S,
         on_garbage: Callable[[FrameError], None] | None = None,
+        on_datagram_frame: Callable[[DatagramLink, Frame], None] | None = None,
     ) -> None:
         """`reader` is its owner's, who starts it before and ends it afterwards. `on_garbage`: told
-        of what is no frame, which is skipped; else it ends its link."""
+        of what is no frame, which is skipped; else it ends its link. `on_datagram_frame`: there may
+        be datagrams beside the links."""
         self.candidates: tuple[str, ...] = ()
         """Addresses to tell other edges, once started."""
         self.refused = 0
@@ -105,6 +108,10 @@ class ExpressLinks:
         self._last_backoff_s = last_backoff_s
         self._reader = reader
         self._on_garbage = on_garbage
+        self._on_datagram_frame = on_datagram_frame
+        self._datagram_port = (
+            None if on_datagram_frame is None else DatagramPort(hello.peer, reader)
+        )
 
     def start(self) -> None:
         """Raises LinkError when the address cannot be listened on."""
@@ -112,6 +119,8 @@ class ExpressLinks:
             host, port = split_address(self._listen)
             self._listener = Listener(host, port, QUEUE_LIMIT_BYTES, self._on_accepted)
             self.candidates = tuple(self._advertise or own_addresses(host, self._listener.port))
+            if self._datagram_port is not None:
+                self._datagram_port.listen(host, self._listener.port)
         self._spawn("express heartbeat", self._tick())
 
     async def close(self) -> None:
@@ -126,6 +135,8 @@ class ExpressLinks:
             if peer.link is not None:
                 peer.link.end("this broker stops")
         self._peers.clear()
+        if self._datagram_port is not None:
+            self._datagram_port.close()
 
     @property
     def port(self) -> int:
@@ -170,6 +181,7 @@ class ExpressLinks:
                     "dialled": link.is_dialled,
                     "rtt_ms": None if link.rtt_s is None else round(link.rtt_s * 1e3, 3),
                     "queued_bytes": link.queued_bytes,
+                    "datagrams": link.datagrams is not None,
                 }
             rows.append(row)
         return rows
@@ -324,6 +336,9 @@ class ExpressLinks:
             on_drained=lambda link: self._on_drained(link.edge),
             on_end=self._on_end,
             on_garbage=self._on_garbage,
+            datagram_port=self._datagram_port,
+            on_datagram_frame=self._on_datagram_frame,
+            on_datagrams=lambda link: self._on_state(link.edge),
         )
         peer.problem = ""
         if before is not None:

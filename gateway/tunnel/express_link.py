@@ -13,8 +13,9 @@ from gateway.errors import FrameError, LinkError
 from gateway.observe.logs import get_logger
 from gateway.tunnel import messages
 from gateway.tunnel.conversation import SILENT_TICKS, TICK_S
-from gateway.tunnel.frames import Frame, decode
-from gateway.tunnel.messages import Hello, Ping, Pong
+from gateway.tunnel.datagrams import DatagramLink, DatagramPort, UdpAddress
+from gateway.tunnel.frames import Frame, Peer, decode
+from gateway.tunnel.messages import Datagrams, Hello, Ping, Pong
 from gateway.tunnel.wire import Wire
 from gateway.tunnel.wire_reader import WireReader
 
@@ -36,8 +37,13 @@ class ExpressLink:
         on_drained: Callable[[ExpressLink], None],
         on_end: Callable[[ExpressLink, str, Exception | None], None],
         on_garbage: Callable[[FrameError], None] | None = None,
+        datagram_port: DatagramPort | None = None,
+        on_datagram_frame: Callable[[DatagramLink, Frame], None] | None = None,
+        on_datagrams: Callable[[ExpressLink], None] | None = None,
     ) -> None:
-        """`on_garbage`: told of what is no frame, which is skipped; else it ends the link."""
+        """`on_garbage`: told of what is no frame, which is skipped; else it ends the link.
+        `datagram_port`: there may be datagrams beside it, over this; `on_datagrams` is called when
+        they begin or cease to pass."""
         self.edge, self.incarnation = greeting.peer
         self.lan = greeting.lan
         self.version = greeting.version
@@ -56,6 +62,10 @@ class ExpressLink:
         self.garbage = 0
         self.dropped = 0
         """Frames that found the link over or its queue full."""
+        self._datagrams: DatagramLink | None = None
+        self._datagram_port = datagram_port
+        self._on_datagram_frame = on_datagram_frame
+        self._on_datagrams = on_datagrams
         self._wire = wire
         self._reader = reader
         self._loop = asyncio.get_running_loop()
@@ -72,6 +82,12 @@ class ExpressLink:
 
     def __repr__(self) -> str:
         return f"<ExpressLink {self.edge} {self.remote} {'up' if self.is_up else 'over'}>"
+
+    @property
+    def datagrams(self) -> DatagramLink | None:
+        """What goes to the other end beside TCP, while that passes."""
+        beside = self._datagrams
+        return beside if beside is not None and beside.is_up and self.is_up else None
 
     @property
     def queued_bytes(self) -> int:
@@ -130,6 +146,7 @@ class ExpressLink:
         if self.is_up:
             self._reader.add(self._wire.fileno(), self._on_readable)
             self._watch()
+            self._offer_datagrams()
 
     def beat(self, is_wanted: bool) -> None:
         """One tick has passed."""
@@ -139,6 +156,8 @@ class ExpressLink:
         self._silent_ticks += 1
         self.unwanted_ticks = 0 if is_wanted or self.is_wanted_there else self.unwanted_ticks + 1
         self._wire.tick()
+        if self._datagrams is not None:
+            self._datagrams.beat()
         self._ping_nonce += 1
         self._ping_sent_s = time.monotonic()
         self._wire.send(messages.ping(self._ping_nonce, time.time_ns(), wanted=is_wanted))
@@ -146,10 +165,45 @@ class ExpressLink:
     def end(self, reason: str, error: Exception | None = None) -> None:
         if self.is_up:
             self.is_up = False
+            if self._datagrams is not None:
+                self._datagrams.end()
             self._reader.remove(self._wire.fileno())
             self._wire.close()
             # Not here and now: whoever was just sending must not meet its own consequences.
             self._loop.call_soon_threadsafe(self._on_end, self, reason, error)
+
+    def _offer_datagrams(self) -> None:
+        """Whoever was dialled can be reached at the port it was dialled at."""
+        port = self._datagram_port
+        if port is not None and not self.is_dialled and port.is_listening(self._wire.family):
+            self._datagrams = self._beside(port, token=None, address=None)
+            self._wire.send(messages.datagrams(self._datagrams.token))
+
+    def _accept_datagrams(self, offer: Datagrams) -> None:
+        port = self._datagram_port
+        if port is not None and self.is_dialled and self._datagrams is None:
+            self._datagrams = self._beside(port, token=offer.token, address=self._wire.peer)
+            self._datagrams.greet()
+
+    def _beside(
+        self, port: DatagramPort, *, token: int | None, address: UdpAddress | None
+    ) -> DatagramLink:
+        return DatagramLink(
+            Peer(self.edge, self.incarnation),
+            port,
+            self._wire.family,
+            self._loop,
+            token=token,
+            address=address,
+            on_frame=self._on_datagram_frame or _ignore,
+            on_state=self._tell_datagrams,
+            on_fault=lambda error: self.end("a fault in this broker", error),
+            send_otherwise=self.send,
+        )
+
+    def _tell_datagrams(self) -> None:
+        if self._on_datagrams is not None and self.is_up:
+            self._on_datagrams(self)
 
     def _watch(self) -> None:
         """Frames may be read ahead of turns while the wire stands between two of them."""
@@ -207,3 +261,9 @@ class ExpressLink:
         elif isinstance(message, Ping):
             self.is_wanted_there = message.wanted
             self._wire.send(messages.pong(message, time.time_ns()))
+        elif isinstance(message, Datagrams):
+            self._accept_datagrams(message)
+
+
+def _ignore(_link: DatagramLink, _frame: Frame) -> None:
+    """Nobody asked for datagrams."""

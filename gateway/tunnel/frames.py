@@ -256,6 +256,11 @@ def encode_batch(
     return encode(envelope, (packed.payload,))
 
 
+def head_bytes(frame: bytes) -> int:
+    """The size of all that comes before the payload."""
+    return HEADER_BYTES + int(_HEADER.unpack_from(frame)[3])
+
+
 def lone_batch_head(to: Sequence[str]) -> bytes:
     """What comes before a batch for these edges."""
     return Envelope(to=to).SerializeToString()

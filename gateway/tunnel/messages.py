@@ -57,6 +57,10 @@ class Pong(NamedTuple):
     seen_ns: int
 
 
+class Datagrams(NamedTuple):
+    token: int
+
+
 class Subscribe(NamedTuple):
     subscriber: Peer
     origin_incarnation: int
@@ -130,6 +134,7 @@ Message = (
     | Peers
     | Ping
     | Pong
+    | Datagrams
     | Subscribe
     | Unsubscribe
     | Open
@@ -188,6 +193,12 @@ def pong(asked: Ping, seen_ns: int, to: Sequence[str] = ()) -> bytes:
     envelope.pong.nonce = asked.nonce
     envelope.pong.sent_ns = asked.sent_ns
     envelope.pong.seen_ns = seen_ns
+    return encode(envelope)
+
+
+def datagrams(token: int) -> bytes:
+    envelope = Envelope()
+    envelope.datagrams.token = token
     return encode(envelope)
 
 
@@ -443,6 +454,7 @@ _READERS: dict[str, Callable[[Envelope], Message]] = {
     "peers": lambda e: Peers(tuple(map(_read_peer, e.peers.peers))),
     "ping": lambda e: Ping(e.ping.nonce, _time(e.ping.sent_ns), e.ping.wanted),
     "pong": lambda e: Pong(e.pong.nonce, _time(e.pong.sent_ns), _time(e.pong.seen_ns)),
+    "datagrams": lambda e: Datagrams(e.datagrams.token),
     "subscribe": _read_subscribe,
     "unsubscribe": _read_unsubscribe,
     "open": _read_open,

@@ -19,7 +19,7 @@ WRITE_DISPOSE: SampleKind
 UNREGISTER: SampleKind
 
 class Envelope(_message.Message):
-    __slots__ = ("to", "trace", "hello", "welcome", "peers", "ping", "pong", "subscribe", "unsubscribe", "open", "batch", "ack", "close", "refused", "alive", "probe", "probe_answer", "arrivals")
+    __slots__ = ("to", "trace", "hello", "welcome", "peers", "ping", "pong", "datagrams", "subscribe", "unsubscribe", "open", "batch", "ack", "close", "refused", "alive", "probe", "probe_answer", "arrivals")
     TO_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,7 @@ class Envelope(_message.Message):
     PEERS_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     PONG_FIELD_NUMBER: _ClassVar[int]
+    DATAGRAMS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +46,7 @@ class Envelope(_message.Message):
     peers: Peers
     ping: Ping
     pong: Pong
+    datagrams: Datagrams
     subscribe: Subscribe
     unsubscribe: Unsubscribe
     open: Open
@@ -56,7 +58,7 @@ class Envelope(_message.Message):
     probe: Probe
     probe_answer: ProbeAnswer
     arrivals: Arrivals
-    def __init__(self, to: _Optional[_Iterable[str]] = ..., trace: _Optional[_Union[Trace, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., peers: _Optional[_Union[Peers, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., probe_answer: _Optional[_Union[ProbeAnswer, _Mapping]] = ..., arrivals: _Optional[_Union[Arrivals, _Mapping]] = ...) -> None: ...
+    def __init__(self, to: _Optional[_Iterable[str]] = ..., trace: _Optional[_Union[Trace, _Mapping]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., peers: _Optional[_Union[Peers, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., datagrams: _Optional[_Union[Datagrams, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., close: _Optional[_Union[Close, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., probe_answer: _Optional[_Union[ProbeAnswer, _Mapping]] = ..., arrivals: _Optional[_Union[Arrivals, _Mapping]] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("edge", "incarnation")
@@ -115,6 +117,12 @@ class Pong(_message.Message):
     sent_ns: int
     seen_ns: int
     def __init__(self, nonce: _Optional[int] = ..., sent_ns: _Optional[int] = ..., seen_ns: _Optional[int] = ...) -> None: ...
+
+class Datagrams(_message.Message):
+    __slots__ = ("token",)
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    token: int
+    def __init__(self, token: _Optional[int] = ...) -> None: ...
 
 class StreamId(_message.Message):
     __slots__ = ("origin", "number")

@@ -48,6 +48,8 @@ class Wire:
         high_bytes: int = 1 << 20,
         low_bytes: int = 1 << 18,
     ) -> None:
+        self.peer: tuple[object, ...] = connected.getpeername()
+        """The address of the other end, as the system has it."""
         self.remote = _name(connected.getpeername())
         self.queued_bytes = 0
         self.is_congested = False
@@ -72,6 +74,11 @@ class Wire:
 
     def fileno(self) -> int:
         return self._socket.fileno()
+
+    @property
+    def family(self) -> int:
+        """Of its addresses."""
+        return int(self._socket.family)
 
     def close(self) -> None:
         """What is still queued is gone."""

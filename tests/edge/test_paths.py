@@ -106,7 +106,7 @@ class World:
         what = ((OTHER.edge,), now_ns, now_ns, now_s, self.links.generation)
         plan = list(routing.plan(*what))
         self.number += 1
-        routing.sent(*what, self.number, 1)
+        routing.sent(*what, self.number, 1, 64)
         vias = {id(self.links.link(via)): via for via in (EXPRESS, "r1", "r2")}
         taken = [(group.path, vias[id(group.link)]) for group in plan]
         for _, via in taken:
@@ -447,6 +447,7 @@ def test_pings_of_the_direct_link_set_the_clock(world: World) -> None:
     link = ExpressLink.__new__(ExpressLink)
     now_ns = world.clocks.wall_ns
     link.clock = (now_ns, now_ns + 7 * MS, now_ns + 2 * MS)
+    link._datagrams = None
     link.send = lambda frame: True  # type: ignore[method-assign]
     world.links.direct = cast(FakeLink, link)
     world.clocks.pass_ms(2)

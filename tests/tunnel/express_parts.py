@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, Self
 
 from gateway.tunnel import messages
+from gateway.tunnel.datagrams import DatagramLink
 from gateway.tunnel.express import ExpressLinks
 from gateway.tunnel.express_greeting import Candidate
 from gateway.tunnel.express_link import ExpressLink
@@ -70,10 +71,12 @@ class Edge:
         fabric: str = FABRIC,
         on_frame: Callable[[bytes], None] | None = None,
         ahead: Ahead | None = None,
+        has_datagrams: bool = False,
     ) -> None:
         self.edge = edge
         self.incarnation = incarnation
         self.frames: list[bytes] = []
+        self.datagram_frames: list[bytes] = []
         self.states: list[str] = []
         self.drained: list[str] = []
         self.failures: list[Exception] = []
@@ -83,6 +86,10 @@ class Edge:
         def on_frame_(link: ExpressLink, frame: Frame) -> None:
             assert turn.locked()
             take(frame.raw)
+
+        def on_datagram_frame(link: DatagramLink, frame: Frame) -> None:
+            assert turn.locked()
+            self.datagram_frames.append(frame.raw)
 
         self.reader = WireReader(turn, ahead)
         self.links = ExpressLinks(
@@ -96,6 +103,7 @@ class Edge:
             on_failure=self.failures.append,
             reader=self.reader,
             most_links=most_links,
+            on_datagram_frame=on_datagram_frame if has_datagrams else None,
         )
 
     async def __aenter__(self) -> Self:
@@ -122,6 +130,17 @@ class Edge:
         link = self.links.link(other.edge)
         assert link is not None
         return link
+
+    def beside(self, other: Edge) -> DatagramLink:
+        """What goes to the other one over UDP."""
+        link = self.link(other).datagrams
+        assert link is not None
+        return link
+
+    async def datagrams_pass(self, other: Edge) -> None:
+        """Until they do both ways."""
+        await self.linked(other)
+        await until(lambda: self.link(other).datagrams and other.link(self).datagrams)
 
     def problem(self, edge: str) -> str:
         return next((str(x["problem"]) for x in self.links.summary() if x["edge"] == edge), "")
