@@ -24,7 +24,8 @@ CLEAN_LEAST = 500
 LOOK_LEAST = 200
 """Losses are looked at of so many datagrams together."""
 LOST_MOST = 0.2
-"""More is no noise: the path is full, or lets datagrams through grudgingly."""
+"""More, twice in a row, is no noise: the path is full, or lets datagrams through grudgingly. Once it
+may have been cut for a while."""
 SLOWER_MOST = 1.25
 SLOWER_LEAST_S = 0.01
 """Datagrams that take so much longer than TCP are held back by somebody."""
@@ -67,6 +68,7 @@ class DatagramChoice:
         """They are used, or no longer: for operators."""
         self.lost_share = 0.0
         """Of the latest datagrams."""
+        self._bad_looks = 0
         self._clean_since_s = 0.0
         self._clean_sent = self._clean_lost = 0
         self._looked = Counts(0, 0, 0)
@@ -99,7 +101,7 @@ class DatagramChoice:
                 self._use(True, "losses hold up what goes over TCP")
         elif has_overflown:
             self._fail(now_s, "there is more than datagrams may carry")
-        elif self.lost_share > LOST_MOST:
+        elif self._bad_looks > 1:
             self._fail(now_s, f"{self.lost_share:.0%} of them were lost")
         elif _is_slower(datagrams, stream, now_s):
             self._fail(now_s, "they take longer than TCP")
@@ -118,6 +120,7 @@ class DatagramChoice:
         self._rest_until_s = now_s + self._rest_s
         self._rest_s = min(REST_MOST_S, 2 * self._rest_s)
         self.lost_share = 0.0
+        self._bad_looks = 0
 
     def repair(self, level_s: float | None) -> Repair:
         """On a path that takes so long."""
@@ -135,6 +138,7 @@ class DatagramChoice:
             share = max(0, counts.lost - self._looked.lost) / sent
             # Bad news counts at once, good news when it lasts.
             self.lost_share = max(share, 0.75 * self.lost_share + 0.25 * share)
+            self._bad_looks = self._bad_looks + 1 if share > LOST_MOST else 0
             self._looked = counts
 
 

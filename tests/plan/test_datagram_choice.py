@@ -95,6 +95,14 @@ def test_a_path_that_loses_very_much_is_full() -> None:
     assert not rest[0] and rest[-1], "for a while"
 
 
+def test_a_path_that_was_cut_for_a_while_is_not_full() -> None:
+    world = used()
+    counts = world.counts
+    world.counts = Counts(counts.sent + 500, counts.lost + 480, 0)
+    assert world.look()
+    assert all(world.pass_time(20.0, lost=0.01))
+
+
 def test_each_time_it_fails_it_rests_longer() -> None:
     world = used()
     rests = []
