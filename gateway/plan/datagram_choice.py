@@ -24,8 +24,8 @@ CLEAN_LEAST = 500
 LOOK_LEAST = 200
 """Losses are looked at of so many datagrams together."""
 LOST_MOST = 0.2
-"""More, twice in a row, is no noise: the path is full, or lets datagrams through grudgingly. Once it
-may have been cut for a while."""
+"""More, twice in a row, is no noise: the path is full, or somebody holds datagrams back. Once may
+be a cut that is over."""
 SLOWER_MOST = 1.25
 SLOWER_LEAST_S = 0.01
 """Datagrams that take so much longer than TCP are held back by somebody."""

@@ -35,7 +35,7 @@ from gateway.tunnel.wire_reader import WireReader
 log = get_logger("tunnel")
 
 MOST_BYTES_S = 250_000
-"""What one link sends; the rest goes over TCP, which finds out how much a path can carry."""
+"""Of frames on one link; the rest goes over TCP, which finds out how much a path can carry."""
 _BURST_S = 0.25
 _MOST_READ = 64
 """Datagrams in one turn."""
@@ -211,6 +211,8 @@ class DatagramLink:
         self._gathered: list[bytes] | None = None
         self._gathered_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
+        """When that is; repairs may be due later by now."""
         self._silent_ticks = 0
         self._room = MOST_BYTES_S * _BURST_S
         self._room_s = time.monotonic()
@@ -352,16 +354,24 @@ class DatagramLink:
             most_members=self.most_members,
         ):
             self._transmit(datagram)
-        if self._timer is None:
-            self._timer = self._loop.call_later(self.within_s, self._repair)
+        self._await_repair()
+
+    def _await_repair(self) -> None:
+        due_s = self._sealer.due_s
+        if due_s == inf or self._is_over:
+            return
+        if self._timer is not None:
+            if self._timer_s <= due_s:
+                return
+            self._timer.cancel()
+        self._timer_s = due_s
+        self._timer = self._loop.call_later(due_s - time.monotonic(), self._repair)
 
     def _repair(self) -> None:
         self._timer = None
-        now_s = time.monotonic()
-        for datagram in self._sealer.repairs(self._opener.heard, now_s):
+        for datagram in self._sealer.repairs(self._opener.heard, time.monotonic()):
             self._transmit(datagram)
-        if self._sealer.due_s < inf and not self._is_over:
-            self._timer = self._loop.call_later(self._sealer.due_s - now_s, self._repair)
+        self._await_repair()
 
     def _transmit(self, datagram: bytes) -> None:
         if self._address is not None:
