@@ -14,12 +14,13 @@ from edge_broker import hedges as hedges_module
 from edge_broker import pairs as pairs_module
 from edge_broker.arrivals import Arrivals
 from edge_broker.deadlines import DeadlinePolicy, DeadlineRouting
-from edge_broker.links import EXPRESS, ROUTED, STANDBY, Link, Links, Way
+from edge_broker.links import DATAGRAMS, EXPRESS, ROUTED, STANDBY, Link, Links, Way
 from edge_broker.pairs import OpenPath, Pairs
 from gateway.config import Express
 from gateway.model import INFINITE_NS, Profile, Qos
 from gateway.plan.path_choice import Mode
 from gateway.tunnel import messages
+from gateway.tunnel.datagrams import DatagramLink
 from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Peer, decode
 from gateway.tunnel.messages import Probe, ProbeAnswer
@@ -597,3 +598,77 @@ def test_a_probe_is_answered_and_tells_of_the_clocks(clocks: Clocks) -> None:
     receiver.answer(Probe(ME, 6, 3 * MS, MS), cast(Link, link))
     assert receiver.clock_offset_ns(ME.edge) == 3 * MS
     assert link.messages()[1] == ProbeAnswer(OTHER, 6, clocks.wall_ns)
+
+
+# ---------------------------------------------------------------- datagrams
+
+
+class FakeDatagrams(FakeLink):
+    """Pass, and lose one in a hundred."""
+
+    is_up = True
+    overflows = 0
+    within_s = most_members = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = self.lost = 0
+
+
+def lossy_world(world: World) -> FakeDatagrams:
+    """Over the direct link, which has datagrams beside it, a third takes three times as long."""
+    beside = FakeDatagrams()
+    direct = ExpressLink.__new__(ExpressLink)
+    direct.is_up, direct.connects, direct.clock = True, 1, None
+    direct._datagrams = cast(DatagramLink, beside)
+    direct.send = lambda frame: True  # type: ignore[method-assign]
+    world.links.direct = cast(FakeLink, direct)
+    world.send(world.routing("one"))
+    world.set_clock()
+    for number in range(600):
+        world.clocks.pass_ms(10)
+        world.report(EXPRESS, 150 if number % 3 == 0 else 50)
+    world.pairs.tick()
+    return beside
+
+
+def test_topics_that_adapt_go_over_datagrams_where_the_direct_link_is_held_up(
+    world: World,
+) -> None:
+    beside = lossy_world(world)
+    assert world.row()["datagrams"] == "losses hold up what goes over TCP"
+    adaptive, both = world.routing("one"), world.routing("one", "duplicate")
+    where = (OTHER.edge, world.links.generation)
+    (direct, _) = adaptive.paths(*where)
+    assert (direct.way.name, direct.way.via) == (EXPRESS, DATAGRAMS)
+    assert direct.way.link is cast(Link, beside)
+    assert direct.path.quality.is_repaired
+    assert [each.way.via for each in both.paths(*where)] == [EXPRESS, "r1"]
+    assert beside.within_s == pytest.approx(0.0025)
+    assert beside.most_members > 1
+
+
+def test_a_topic_with_large_batches_stays_on_tcp_for_a_while(world: World) -> None:
+    lossy_world(world)
+    routing = world.routing("one")
+    vias = []
+    for size in (100, 20_000, 100, 100):
+        now_ns, now_s = world.clocks.wall_ns, world.clocks.now_s
+        what = ((OTHER.edge,), now_ns, now_ns, now_s, world.links.generation)
+        routing.plan(*what)
+        routing.sent(*what, 1, 1, size)
+        vias.append(routing.paths(OTHER.edge, world.links.generation)[0].way.via)
+        world.clocks.pass_ms(6_000)
+    assert vias == [DATAGRAMS, EXPRESS, EXPRESS, DATAGRAMS]
+
+
+def test_when_datagrams_pass_no_longer_the_direct_link_is_used_as_before(world: World) -> None:
+    beside = lossy_world(world)
+    routing = world.routing("one")
+    routing.paths(OTHER.edge, world.links.generation)
+    beside.is_up = False
+    before = world.pairs.generation
+    world.pairs.tick()
+    assert world.pairs.generation == before + 1
+    assert routing.paths(OTHER.edge, world.links.generation)[0].way.via == EXPRESS
+    assert DATAGRAMS not in world.pairs.pair(OTHER.edge).paths, "it is not probed for ever"
