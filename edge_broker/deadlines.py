@@ -189,6 +189,8 @@ class DeadlineRouting:
         for edge in edges:
             pair = self._pairs.pair(edge)
             pair.used_s = now_s
+            if self._hedges is None:
+                pair.best_effort_s = now_s
             pair.batches += 1
         if self._has_changed(edges, generation, sent_ns) or not self._is_calm(now_s):
             self._decide(edges, oldest_ns, sent_ns, now_s, generation)

@@ -66,7 +66,8 @@ class Hedges:
         now_s = time.monotonic()
         while waiting:
             due_s, first, sent_ns, edge, number, second = waiting[0]
-            if first.confirmed_ns < sent_ns:
+            # What a path confirms has arrived, but of datagrams only the latest is known to have.
+            if first.quality.is_repaired or first.confirmed_ns < sent_ns:
                 if due_s > now_s:
                     self._await_first(due_s - now_s)
                     return

@@ -302,7 +302,8 @@ class Links:
             for family in families:
                 with suppress(KeyError):
                     family.remove(edge)
-        self._shown_express = {row["edge"] for row in rows}
+        shown = self._shown_express = {row["edge"] for row in rows}
+        self._counted = {each: self._counted[each] for each in self._counted.keys() & shown}
         for row in rows:
             self._metrics.link_up.labels(peer=row["edge"]).set(row["up"])
             if row["up"]:
@@ -317,14 +318,14 @@ class Links:
             return
         before = self._counted.get(edge)
         known = DatagramCounts() if before is None or before[0] is not beside else before[1]
-        counts = beside.counts
+        counts = DatagramCounts(*map(max, beside.counts, known))  # some were only late
         families = (
             self._metrics.datagrams_sent,
             self._metrics.datagrams_lost,
             self._metrics.datagrams_repaired,
         )
         for family, now, then in zip(families, counts, known, strict=True):
-            family.labels(peer=edge).inc(max(0, now - then))
+            family.labels(peer=edge).inc(now - then)
         self._counted[edge] = beside, counts
 
     def peers(self) -> set[str]:

@@ -35,6 +35,7 @@ _IDLE_AFTER_S = 30.0
 """A pair no deadline topic has used for so long is forgotten."""
 _HOPELESS_S = 1.0
 """So long a topic that had no path in time asks for more probes."""
+_BEST_EFFORT_S = 5.0
 _RATE_SHARE = 0.1
 _LOST_AFTER_S = 0.25
 """What reports leave out for so long is lost, not late: a thread that has to wait for a processor
@@ -60,7 +61,8 @@ class Path:
         self._lasting_since_s = 0.0
         """So many of them have been missing since then."""
         self.confirmed_ns = 0
-        """What was sent up to then has arrived, or is lost."""
+        """What was sent up to then has arrived, or is lost: over datagrams one behind it may have
+        come first."""
         self._told_once: dict[Callable[[], None], None] = {}
         self._connection: tuple[Link, int] | None = None
         self.samples = 0
@@ -130,6 +132,8 @@ class Path:
         while batches and batches[0] <= newest_ns:
             batches.popleft()
             confirmed += 1
+        if self.quality.is_repaired:  # a probe may be lost for good
+            self.confirm_probe(newest_ns)
         arrived = total - self._told if total >= self._told else total
         self._told = total
         self._missing = max(0, self._missing + confirmed - arrived)
@@ -166,6 +170,8 @@ class Pair:
         self._estimate: tuple[int, OffsetEstimate] | None = None
         """What the delays of the paths are corrected by, and since when."""
         self.batches_per_s = 0.0
+        self.best_effort_s = -inf
+        """When a best-effort stream was last sent on: it drops what comes out of order."""
         self.datagrams = DatagramChoice()
         self._heard_ping: tuple[int, int, int] | None = None
 
@@ -218,7 +224,9 @@ class Pair:
             quality = None if path is None else path.quality
             counts = Counts(beside.sent, beside.lost, beside.overflows)
             self.datagrams.review(now_s, stream.quality, quality, counts)
-            repair = self.datagrams.repair(stream.quality.level_s)
+            repair = self.datagrams.repair(
+                stream.quality.level_s, is_order_kept=now_s - self.best_effort_s < _BEST_EFFORT_S
+            )
             beside.within_s, beside.most_members = repair.within_s, repair.most_members
         if was_used and not self.datagrams.is_used:
             self.paths.pop(DATAGRAMS, None)  # or it would be probed for ever

@@ -31,7 +31,9 @@ SLOWER_LEAST_S = 0.01
 """Datagrams that take so much longer than TCP are held back by somebody."""
 REST_S = 30.0
 REST_MOST_S = 600.0
-"""After a failure they are not used for so long, each time twice as long."""
+"""After a failure they are not used for so long, each time twice as long …"""
+FORGIVEN_S = 300.0
+"""… but if they did well for so long."""
 
 REPAIR_SHARE = 0.05
 """Of what the path takes: within that what is lost is to be made again."""
@@ -75,6 +77,7 @@ class DatagramChoice:
         self._overflows = 0
         self._rest_until_s = -inf
         self._rest_s = REST_S
+        self._used_since_s = 0.0
 
     def review(
         self,
@@ -86,7 +89,7 @@ class DatagramChoice:
         """Whether to use them from now on. `stream` and `datagrams`: what is known of the same way
         over TCP and over datagrams; `counts`: None while they do not pass."""
         if counts is None:
-            self._use(False, "datagrams do not pass")
+            self._use(False, "datagrams do not pass", now_s)
             return False
         if counts.sent < self._looked.sent or counts.overflows < self._overflows:  # another link
             self._looked, self._overflows = Counts(0, 0, 0), 0
@@ -98,7 +101,7 @@ class DatagramChoice:
         self._look(counts)
         if not self.is_used:
             if now_s >= self._rest_until_s and _is_held_up(stream, now_s):
-                self._use(True, "losses hold up what goes over TCP")
+                self._use(True, "losses hold up what goes over TCP", now_s)
         elif has_overflown:
             self._fail(now_s, "there is more than datagrams may carry")
         elif self._bad_looks > 1:
@@ -106,27 +109,34 @@ class DatagramChoice:
         elif _is_slower(datagrams, stream, now_s):
             self._fail(now_s, "they take longer than TCP")
         elif (
-            now_s - self._clean_since_s >= CLEAN_S and counts.sent - self._clean_sent >= CLEAN_LEAST
+            now_s - self._clean_since_s >= CLEAN_S
+            and counts.sent - self._clean_sent >= CLEAN_LEAST
+            and not _is_held_up(stream, now_s)  # as remembered: TCP would be left again at once
         ):
-            self._use(False, "nothing is lost any more")
+            self._use(False, "nothing is lost any more", now_s)
         return self.is_used
 
-    def _use(self, is_used: bool, why: str) -> None:
+    def _use(self, is_used: bool, why: str, now_s: float) -> None:
         if is_used != self.is_used:
             self.is_used, self.why = is_used, why
+            if is_used:
+                self._used_since_s = now_s
 
     def _fail(self, now_s: float, why: str) -> None:
-        self._use(False, why)
+        self._use(False, why, now_s)
+        if now_s - self._used_since_s >= FORGIVEN_S:
+            self._rest_s = REST_S
         self._rest_until_s = now_s + self._rest_s
         self._rest_s = min(REST_MOST_S, 2 * self._rest_s)
         self.lost_share = 0.0
         self._bad_looks = 0
 
-    def repair(self, level_s: float | None) -> Repair:
-        """On a path that takes so long."""
+    def repair(self, level_s: float | None, *, is_order_kept: bool = False) -> Repair:
+        """On a path that takes so long. `is_order_kept`: what is made again is to come before what
+        was sent after it, because what comes later is dropped."""
         within_s = REPAIR_SHARE * (level_s or 0.0)
-        members = MEMBERS_MOST
-        if self.lost_share > 0.0:
+        members = 1 if is_order_kept else MEMBERS_MOST
+        if not is_order_kept and self.lost_share > 0.0:
             members = int(LOST_TWICE_MOST / self.lost_share**2)
         return Repair(
             min(REPAIR_MOST_S, max(REPAIR_LEAST_S, within_s)), min(MEMBERS_MOST, max(1, members))
@@ -135,7 +145,7 @@ class DatagramChoice:
     def _look(self, counts: Counts) -> None:
         sent = counts.sent - self._looked.sent
         if sent >= LOOK_LEAST:
-            share = max(0, counts.lost - self._looked.lost) / sent
+            share = min(1.0, max(0, counts.lost - self._looked.lost) / sent)
             # Bad news counts at once, good news when it lasts.
             self.lost_share = max(share, 0.75 * self.lost_share + 0.25 * share)
             self._bad_looks = self._bad_looks + 1 if share > LOST_MOST else 0

@@ -2,8 +2,9 @@
 is lost of them holds up nothing behind it, and most of it is made again (repair.py). Called by
 express.py and express_link.py; whether they are used is decided by the sending edge.
 
-The edge that was dialled offers a token over TCP; whoever shows it is the other end. A link that
-nobody hears is down, and nobody uses it: datagrams may be blocked where TCP is not.
+The edge that was dialled offers a token over TCP; whoever shows it is the other end. Each end uses
+a link only while it is told that the other one hears it: datagrams may be blocked, both ways or
+one, where TCP is not.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
+import struct
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -42,6 +45,8 @@ _MOST_READ = 64
 _LARGEST = 2048
 _FIRST_WITHIN_S = 0.02
 _FIRST_MEMBERS = 4
+_SOON_S = 0.1
+_LINUX_IP_PKTINFO = 8
 
 UdpAddress = tuple[object, ...]
 """As sockets tell it: a host, a port, and for IPv6 two more."""
@@ -58,37 +63,36 @@ class DatagramCounts(NamedTuple):
 
 
 class DatagramPort:
-    """The sockets of one broker, one for each family, shared by its links."""
+    """The sockets of one broker, shared by its links: for each family one at the port it listens
+    on, and one for what it dials, which may be anywhere."""
 
     def __init__(self, me: Peer, reader: WireReader) -> None:
         self.me = me
         self.garbage = 0
         """Datagrams that were none of a link."""
         self._reader = reader
-        self._sockets: dict[int, socket.socket] = {}
-        self._listening: set[int] = set()
+        self._listening: dict[int, socket.socket] = {}
+        self._dialling: dict[int, socket.socket] = {}
         self._links: dict[int, DatagramLink] = {}
 
     def listen(self, host: str, port: int) -> None:
         """Where others may send to. When that cannot be there are links to those who listen."""
         try:
             family, address = resolve_now(host, port)[0]
-            self._bind(family, address)
+            self._listening[family] = self._bind(family, address)
         except OSError as error:
             log.warning(
                 "no datagrams to this edge: paths that lose packets are slower than they could be",
                 address=f"{host}:{port}/udp",
                 reason=reason(error),
             )
-        else:
-            self._listening.add(family)
 
     def close(self) -> None:
-        for each in self._sockets.values():
+        for each in (*self._listening.values(), *self._dialling.values()):
             self._reader.remove(each.fileno())
             each.close()
-        self._sockets.clear()
         self._listening.clear()
+        self._dialling.clear()
 
     def is_listening(self, family: int) -> bool:
         return family in self._listening
@@ -97,9 +101,9 @@ class DatagramPort:
         """False: its token belongs to another one, or it can have no socket."""
         if link.token in self._links:
             return False
-        if link.family not in self._sockets:
+        if link.is_dialled and link.family not in self._dialling:
             try:
-                self._bind(link.family, ("", 0))
+                self._dialling[link.family] = self._bind(link.family, ("", 0))
             except OSError as error:
                 log.info("no datagrams beside a link", edge=link.edge, reason=reason(error))
                 return False
@@ -110,14 +114,15 @@ class DatagramPort:
         if self._links.get(link.token) is link:
             del self._links[link.token]
 
-    def send(self, family: int, datagram: bytes, address: UdpAddress) -> None:
+    def send(self, link: DatagramLink, datagram: bytes, address: UdpAddress) -> None:
         """What the system does not take is lost, as any may be."""
-        bound = self._sockets.get(family)
+        sockets = self._dialling if link.is_dialled else self._listening
+        bound = sockets.get(link.family)
         if bound is not None:
             with suppress(OSError):
-                bound.sendto(datagram, address)
+                bound.sendmsg([datagram], link.source, 0, address)
 
-    def _bind(self, family: int, address: tuple[str, int]) -> None:
+    def _bind(self, family: int, address: tuple[str, int]) -> socket.socket:
         made = socket.socket(family, socket.SOCK_DGRAM)
         try:
             made.setblocking(False)
@@ -127,8 +132,8 @@ class DatagramPort:
         except BaseException:
             made.close()
             raise
-        self._sockets[family] = made
         self._reader.add(made.fileno(), lambda _: self._on_readable(made))
+        return made
 
     def _on_readable(self, bound: socket.socket) -> None:
         for _ in range(_MOST_READ):
@@ -173,19 +178,24 @@ class DatagramLink:
         loop: asyncio.AbstractEventLoop,
         *,
         token: int | None,
-        address: UdpAddress | None,
+        own_address: UdpAddress,
+        address: UdpAddress,
         on_frame: Callable[[DatagramLink, Frame], None],
         on_state: Callable[[], None],
         on_fault: Callable[[Exception], None],
         send_otherwise: Callable[[bytes], bool],
     ) -> None:
-        """`token`: that of the other end's offer, None: this end offers. `address`: where the other
-        end is, None: it will come. `send_otherwise`: for frames that are too large or too many."""
+        """`token`: that of the other end's offer, None: this end offers. The addresses are those of
+        the TCP connection. `send_otherwise`: for frames that are too large or too many."""
         self.edge = there.edge
         self.family = family
         self.token = secrets.randbits(64) if token is None else token
+        self.is_dialled = token is not None
+        self.source = [] if self.is_dialled else _from(family, own_address)
+        """Said to the system with each datagram: a host of several addresses answers from the one
+        that was dialled, or who stands between would drop it."""
         self.is_up = False
-        """Both ends hear each other."""
+        """The other end hears this one, and is heard."""
         self.sent = 0
         """Datagrams the other end can tell of …"""
         self.lost = 0
@@ -198,7 +208,8 @@ class DatagramLink:
         self.most_members = _FIRST_MEMBERS
         """… by a repair of at most so many."""
         self._port = port
-        self._address = address
+        # Who was dialled learns by the first datagram where to answer.
+        self._address = address if self.is_dialled else None
         self._on_frame = on_frame
         self._on_state = on_state
         self._on_fault = on_fault
@@ -213,7 +224,9 @@ class DatagramLink:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
         """When that is; repairs may be due later by now."""
-        self._silent_ticks = 0
+        self._unheard_ticks = 0
+        """Since the other end last told of having heard something new."""
+        self._told_s = 0.0
         self._room = MOST_BYTES_S * _BURST_S
         self._room_s = time.monotonic()
         self._is_over = not port.add(self)
@@ -233,20 +246,28 @@ class DatagramLink:
         return self._send_otherwise(frame)
 
     def send_together(self, frames: Sequence[bytes]) -> bool:
-        """What tells how things stand, in as few datagrams as hold it and not repaired: what is
-        lost of it the next one tells. False when none went."""
-        if not self.is_up or any(len(frame) > MOST_TOGETHER_BYTES // 2 for frame in frames):
-            sent = [self._send_otherwise(frame) for frame in frames]
-            return all(sent)
+        """What tells how things stand, in as few datagrams as hold it, and while one soon follows
+        the other not repaired: what is lost of it the next one tells. False when none went: what is
+        told of datagrams must not come over TCP, where it would be taken for news of that."""
+        if not self.is_up:
+            return False
         together: list[bytes] = []
         size = 0
         for frame in frames:
-            size += len(frame) + EACH_BYTES
-            if size > MOST_TOGETHER_BYTES:
+            if len(frame) > MOST_FRAME_BYTES:
+                self._send_otherwise(frame)
+                continue
+            if len(frame) + EACH_BYTES > MOST_TOGETHER_BYTES:
+                for part in self._packer.parts(frame):
+                    self._seal(part)
+                continue
+            if size + len(frame) + EACH_BYTES > MOST_TOGETHER_BYTES:
                 self._tell(self._packer.together(together))
-                together, size = [], len(frame) + EACH_BYTES
+                together, size = [], 0
             together.append(frame)
-        self._tell(self._packer.together(together))
+            size += len(frame) + EACH_BYTES
+        if together:
+            self._tell(self._packer.together(together))
         return True
 
     def gather(self, is_gathered: bool) -> None:
@@ -264,12 +285,13 @@ class DatagramLink:
     def greet(self) -> None:
         """Says that this end is there, and what it has heard."""
         if self._address is not None and not self._is_over:
-            self._tell(b"")
+            for datagram in self._sealer.plain(b"", self._opener.heard):
+                self._transmit(datagram)
 
     def beat(self) -> None:
         """One tick has passed."""
-        self._silent_ticks += 1
-        if self.is_up and self._silent_ticks > SILENT_TICKS:
+        self._unheard_ticks += 1
+        if self.is_up and self._unheard_ticks > SILENT_TICKS:
             self._note_up(False)
         self.greet()
 
@@ -287,22 +309,34 @@ class DatagramLink:
             if is_latest:
                 # Whoever stands between may give the other end another address at any time.
                 self._address = address
-                self._silent_ticks = 0
-                self.sent = head.heard.highest
-                self.lost = (head.heard.highest - head.heard.total) & 0xFFFFFFFF
-                if not self.is_up:
-                    if head.heard.total:
-                        self._note_up(True)
-                    self.greet()
+                self._heed(head)
             for body in bodies:
-                for raw in self._unpacker.frames(body):
-                    frame = decode(raw)
-                    if frame.envelope.to:
-                        self._on_frame(self, frame)
+                self._take_in(body)
         except FrameError:
             self.garbage += 1
         except Exception as error:
             self._on_fault(error)
+
+    def _heed(self, head: Head) -> None:
+        """What the other end says of having heard this one."""
+        is_heard = head.heard.highest != self.sent
+        self.sent = head.heard.highest
+        self.lost = (head.heard.highest - head.heard.total) & 0xFFFFFFFF
+        if is_heard:
+            self._unheard_ticks = 0
+        if not self.is_up:
+            if is_heard:
+                self._note_up(True)
+            self.greet()
+
+    def _take_in(self, body: bytes) -> None:
+        try:
+            for raw in self._unpacker.frames(body):
+                frame = decode(raw)
+                if frame.envelope.to:
+                    self._on_frame(self, frame)
+        except FrameError:
+            self.garbage += 1
 
     def _note_up(self, is_up: bool) -> None:
         self.is_up = is_up
@@ -342,8 +376,13 @@ class DatagramLink:
             self._seal(body)
 
     def _tell(self, body: bytes) -> None:
-        for datagram in self._sealer.plain(body, self._opener.heard):
-            self._transmit(datagram)
+        now_s = time.monotonic()
+        is_soon, self._told_s = now_s - self._told_s < _SOON_S, now_s
+        if is_soon:
+            for datagram in self._sealer.plain(body, self._opener.heard):
+                self._transmit(datagram)
+        else:
+            self._seal(body)
 
     def _seal(self, body: bytes) -> None:
         for datagram in self._sealer.seal(
@@ -375,4 +414,17 @@ class DatagramLink:
 
     def _transmit(self, datagram: bytes) -> None:
         if self._address is not None:
-            self._port.send(self.family, datagram, self._address)
+            self._port.send(self, datagram, self._address)
+
+
+def _from(family: int, address: UdpAddress) -> list[tuple[int, int, bytes]]:
+    host = str(address[0]).partition("%")[0]
+    if family == socket.AF_INET6:
+        if not hasattr(socket, "IPV6_PKTINFO"):
+            return []
+        info = struct.pack("=16sI", socket.inet_pton(family, host), 0)
+        return [(socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, info)]
+    if sys.platform != "linux":
+        return []
+    info = struct.pack("=I4s4s", 0, socket.inet_pton(family, host), bytes(4))
+    return [(socket.IPPROTO_IP, _LINUX_IP_PKTINFO, info)]

@@ -60,7 +60,8 @@ class ExpressLinks:
     """The express links of one broker.
 
     `is_known(edge, incarnation)` says whether that life of an edge is in the tree. `on_state(edge)`
-    is called when `link(edge)` came, went or is another one. What was queued on a connection that
+    is called when `link(edge)` came, went or is another one, and when datagrams beside it begin or
+    cease to pass. What was queued on a connection that
     ended is gone: resending is the business of the streams. Frames arrive in turns of the reader's
     thread; everything else happens on the loop.
     """

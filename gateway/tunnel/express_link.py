@@ -13,7 +13,7 @@ from gateway.errors import FrameError, LinkError
 from gateway.observe.logs import get_logger
 from gateway.tunnel import messages
 from gateway.tunnel.conversation import SILENT_TICKS, TICK_S
-from gateway.tunnel.datagrams import DatagramLink, DatagramPort, UdpAddress
+from gateway.tunnel.datagrams import DatagramLink, DatagramPort
 from gateway.tunnel.frames import Frame, Peer, decode
 from gateway.tunnel.messages import Datagrams, Hello, Ping, Pong
 from gateway.tunnel.wire import Wire
@@ -167,6 +167,7 @@ class ExpressLink:
             self.is_up = False
             if self._datagrams is not None:
                 self._datagrams.end()
+                self.garbage += self._datagrams.garbage
             self._reader.remove(self._wire.fileno())
             self._wire.close()
             # Not here and now: whoever was just sending must not meet its own consequences.
@@ -176,25 +177,24 @@ class ExpressLink:
         """Whoever was dialled can be reached at the port it was dialled at."""
         port = self._datagram_port
         if port is not None and not self.is_dialled and port.is_listening(self._wire.family):
-            self._datagrams = self._beside(port, token=None, address=None)
+            self._datagrams = self._beside(port, token=None)
             self._wire.send(messages.datagrams(self._datagrams.token))
 
     def _accept_datagrams(self, offer: Datagrams) -> None:
         port = self._datagram_port
-        if port is not None and self.is_dialled and self._datagrams is None:
-            self._datagrams = self._beside(port, token=offer.token, address=self._wire.peer)
+        if port is not None and self.is_dialled and self.is_up and self._datagrams is None:
+            self._datagrams = self._beside(port, token=offer.token)
             self._datagrams.greet()
 
-    def _beside(
-        self, port: DatagramPort, *, token: int | None, address: UdpAddress | None
-    ) -> DatagramLink:
+    def _beside(self, port: DatagramPort, *, token: int | None) -> DatagramLink:
         return DatagramLink(
             Peer(self.edge, self.incarnation),
             port,
             self._wire.family,
             self._loop,
             token=token,
-            address=address,
+            own_address=self._wire.address,
+            address=self._wire.peer,
             on_frame=self._on_datagram_frame or _ignore,
             on_state=self._tell_datagrams,
             on_fault=lambda error: self.end("a fault in this broker", error),

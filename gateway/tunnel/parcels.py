@@ -30,7 +30,7 @@ MOST_FRAME_BYTES = 16 * 1024
 _FRAMES_HEAD = struct.Struct("<BH")
 _SIZES = struct.Struct("<HH")
 _PART_HEAD = struct.Struct("<BIBB")
-_SLACK = 16
+_SLACK = 64
 """By so much what cannot be compressed may grow."""
 MOST_TOGETHER_BYTES = MOST_BODY_BYTES - _FRAMES_HEAD.size - _SLACK
 """Of frames in one parcel, each with `EACH_BYTES` more."""

@@ -147,8 +147,8 @@ class Sealer:
         due = self._due(now_s + self._interval_s)
         if len(self._soon.members) >= most_members and self._soon not in due:
             due.append(self._soon)
-        if len(self._later.members) >= _MOST_MEMBERS_LATER and not due:
-            due.append(self._later)
+        if len(self._later.members) >= _MOST_MEMBERS_LATER and self._later not in due:
+            due.insert(0, self._later)
         riding = None
         if due and _HEAD.size + due[-1].size + len(body) <= MOST_DATAGRAM_BYTES:
             riding = due.pop()
@@ -197,10 +197,12 @@ class Opener:
     def __init__(self) -> None:
         self.highest = 0
         self.count = 0
-        """Datagrams that came, each once."""
+        """Datagrams that came, each once, also when they had been made again before."""
         self.repaired = 0
         """Those that did not come and were made again."""
         self._seen: set[int] = set()
+        self._remade: set[int] = set()
+        """Made again and not come so far: they may be late only."""
         self._bodies: dict[int, bytes] = {}
         self._repairs: dict[int, tuple[list[int], bytes]] = {}
         """By the number of the datagram they came with: which they are of."""
@@ -214,6 +216,9 @@ class Opener:
         garbled, and counts as lost then."""
         number = head.number
         if number in self._seen or number <= self.highest - _FORGOTTEN:
+            if number in self._remade:
+                self._remade.discard(number)
+                self.count += 1
             return []
         if number > self.highest + _FARTHEST:
             raise FrameError("a datagram has an impossible number")
@@ -238,6 +243,7 @@ class Opener:
                 del self._bodies[old]
             if len(self._seen) > 2 * _FORGOTTEN:
                 self._seen = {each for each in self._seen if each > number - _FORGOTTEN}
+                self._remade &= self._seen
 
     def _mend(self) -> list[bytes]:
         """What can be made again now, first things first; that may allow for more."""
@@ -251,6 +257,7 @@ class Opener:
                     body = self._remake(total, [each for each in members if each != missing[0]])
                     if body is not None:
                         self._note(missing[0], body)
+                        self._remade.add(missing[0])
                         made[missing[0]] = body
                         self.repaired += 1
                         is_done = False

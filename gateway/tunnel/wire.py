@@ -49,7 +49,9 @@ class Wire:
         low_bytes: int = 1 << 18,
     ) -> None:
         self.peer: tuple[object, ...] = connected.getpeername()
-        """The address of the other end, as the system has it."""
+        """The address of the other end, as the system has it …"""
+        self.address: tuple[object, ...] = connected.getsockname()
+        """… and of this one."""
         self.remote = _name(connected.getpeername())
         self.queued_bytes = 0
         self.is_congested = False

@@ -24,6 +24,7 @@ from gateway.tunnel.datagrams import DatagramLink
 from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Peer, decode
 from gateway.tunnel.messages import Probe, ProbeAnswer
+from tests.tunnel.parts import until
 
 ME, OTHER = Peer("e-a", 1), Peer("e-b", 2)
 MS = 1_000_000
@@ -672,3 +673,47 @@ def test_when_datagrams_pass_no_longer_the_direct_link_is_used_as_before(world: 
     assert world.pairs.generation == before + 1
     assert routing.paths(OTHER.edge, world.links.generation)[0].way.via == EXPRESS
     assert DATAGRAMS not in world.pairs.pair(OTHER.edge).paths, "it is not probed for ever"
+
+
+def test_a_lost_probe_over_datagrams_is_forgotten_when_what_was_sent_after_it_arrives(
+    world: World,
+) -> None:
+    lossy_world(world)
+    (direct, _) = world.routing("one").paths(OTHER.edge, world.links.generation)
+    direct.path.note_probe(world.clocks.wall_ns)
+    for number in range(1, 4):
+        world.clocks.pass_ms(50)
+        sent_ns = world.clocks.wall_ns
+        direct.path.note_batch(sent_ns)
+        world.clocks.pass_ms(1)
+        told = messages.Arrivals(OTHER, sent_ns, number, (50_000,))
+        world.pairs.on_arrivals(told, DATAGRAMS)
+        assert direct.path.outstanding_s(world.clocks.wall_ns) == 0.0
+
+
+@pytest.mark.parametrize(("is_repaired", "copies"), [(False, []), (True, [1])])
+def test_a_copy_that_waits_is_sent_although_a_later_datagram_has_arrived(
+    is_repaired: bool, copies: list[int]
+) -> None:
+    """Over TCP that means that the earlier one has, too."""
+    sent = []
+
+    def send_copy(edge: str, number: int, second: OpenPath, now_ns: int) -> bool:
+        is_needed = number == 1  # the other one was acknowledged
+        if is_needed:
+            sent.append(number)
+        return is_needed
+
+    async def test() -> None:
+        hedges = hedges_module.Hedges(send_copy)
+        first = pairs_module.Path(EXPRESS)
+        first.quality.is_repaired = is_repaired
+        second = OpenPath(pairs_module.Path(ROUTED), cast(Way, None))
+        for number in (1, 2):
+            first.note_batch(number * 1000)
+            hedges.arm(first, number * 1000, OTHER.edge, number, second, 0.02)
+        first.confirm(2000, 1, 3000, 0.0)
+        await until(lambda: not hedges._waiting)
+
+    asyncio.run(test())
+    assert sent == copies

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -15,13 +16,14 @@ import pytest
 
 from gateway.config import split_address
 from gateway.tunnel import datagrams, express, express_link, messages
-from gateway.tunnel.datagrams import DatagramPort, UdpAddress
+from gateway.tunnel.datagrams import DatagramLink, DatagramPort, UdpAddress
+from gateway.tunnel.express_greeting import Candidate
 from gateway.tunnel.parcels import MOST_FRAME_BYTES
 from gateway.tunnel.repair import Heard, Sealer
 from tests.tunnel.express_parts import Edge, frame_to, run
-from tests.tunnel.parts import until
+from tests.tunnel.parts import hello, until
 
-Send = Callable[[DatagramPort, int, bytes, UdpAddress], None]
+Send = Callable[[DatagramPort, DatagramLink, bytes, UdpAddress], None]
 
 
 @pytest.fixture(autouse=True)
@@ -35,16 +37,20 @@ class Loss:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.share = 0.0
+        self.deaf: str = ""
+        """Nothing comes to this edge."""
         self.lost = 0
         self._random = Random(5)
         self._send: Send = DatagramPort.send
         monkeypatch.setattr(DatagramPort, "send", lambda *what: self._pass(*what))
 
-    def _pass(self, port: DatagramPort, family: int, octets: bytes, address: UdpAddress) -> None:
-        if self._random.random() < self.share:
+    def _pass(
+        self, port: DatagramPort, link: DatagramLink, octets: bytes, address: UdpAddress
+    ) -> None:
+        if link.edge == self.deaf or self._random.random() < self.share:
             self.lost += 1
         else:
-            self._send(port, family, octets, address)
+            self._send(port, link, octets, address)
 
 
 @pytest.fixture
@@ -54,6 +60,10 @@ def loss(monkeypatch: pytest.MonkeyPatch) -> Loss:
 
 def pair(turn: threading.Lock) -> tuple[Edge, Edge]:
     return Edge("a", turn, has_datagrams=True), Edge("b", turn, has_datagrams=True)
+
+
+def pair_on(turn: threading.Lock, listen: str) -> tuple[Edge, Edge]:
+    return Edge("a", turn, has_datagrams=True), Edge("b", turn, listen=listen, has_datagrams=True)
 
 
 def have_come(*edges: Edge) -> bool:
@@ -215,6 +225,49 @@ def test_where_udp_is_blocked_all_goes_over_tcp_and_later_not(loss: Loss) -> Non
     run(test)
 
 
+@pytest.mark.parametrize("deaf", ["a", "b"])
+def test_where_udp_is_blocked_one_way_both_ends_use_tcp_and_later_not(
+    loss: Loss, deaf: str
+) -> None:
+    async def test(turn: threading.Lock) -> None:
+        a, b = pair(turn)
+        async with a, b:
+            a.want(b)
+            await a.datagrams_pass(b)
+            loss.deaf = deaf
+            talker = a if deaf == "b" else b
+            await until(lambda: talker.link(b if talker is a else a).datagrams is None)
+            loss.deaf = ""
+            await a.datagrams_pass(b)
+
+    run(test)
+
+
+def test_a_host_of_several_addresses_answers_from_the_one_that_was_dialled() -> None:
+    sources: set[str] = set()
+
+    async def test(turn: threading.Lock) -> None:
+        a, b = pair_on(turn, "0.0.0.0:0")
+        async with a, b:
+            candidate = Candidate(1, (f"127.0.0.7:{b.links.port}",))
+            a.links.converge({"b": candidate})
+            await a.datagrams_pass(b)
+            token = a.beside(b).token
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as moved:
+                moved.bind(("127.0.0.1", 0))
+                moved.settimeout(10)
+                (greeting,) = Sealer(token).plain(b"", Heard(1, 1))
+                # As if it came from another port now; the number is beyond those so far.
+                number = (1 << 16).to_bytes(8, "little")
+                moved.sendto(greeting[:10] + number + greeting[18:], ("127.0.0.7", b.links.port))
+                loop = asyncio.get_running_loop()
+                got = await loop.run_in_executor(None, moved.recvfrom, 2048)
+                sources.add(str(got[1][0]))
+
+    run(test)
+    assert sources == {"127.0.0.7"}
+
+
 def test_they_end_with_their_link() -> None:
     async def test(turn: threading.Lock) -> None:
         a, b = pair(turn)
@@ -231,6 +284,58 @@ def test_they_end_with_their_link() -> None:
     run(test)
 
 
+def test_what_is_told_goes_over_datagrams_or_not_at_all(loss: Loss) -> None:
+    """Over TCP it would be taken for news of that."""
+
+    async def test(turn: threading.Lock) -> None:
+        a, b = pair(turn)
+        async with a, b:
+            a.want(b)
+            await a.datagrams_pass(b)
+            link = a.beside(b)
+            told = [frame_to("b", size) for size in (10, 5000, 20, 1100, 1100, 30)]
+            assert link.send_together(told)
+            await until(lambda: sorted(b.datagram_frames) == sorted(told))
+            loss.share = 1.0
+            await until(lambda: not link.is_up)
+            assert not link.send_together(told)
+            loss.share = 0.0
+            await a.datagrams_pass(b)
+            assert not b.frames
+
+    run(test)
+
+
+def test_an_offer_behind_the_end_of_its_link_leaves_nothing() -> None:
+    async def test(turn: threading.Lock) -> None:
+        async with Edge("a", turn, listen=None, has_datagrams=True) as a:
+            loop = asyncio.get_running_loop()
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                server.setblocking(False)
+                address = f"127.0.0.1:{server.getsockname()[1]}"
+                a.links.converge({"b": Candidate(1, (address,))})
+                other, _ = await loop.sock_accept(server)
+                await loop.sock_recv(other, 4096)
+                await loop.sock_sendall(other, record(messages.hello(*hello("b"))))
+                await until(lambda: a.links.link("b"))
+                link = a.links.link("b")
+                assert link is not None
+                offer = record(messages.ping(1, 1)) + record(messages.datagrams(77))
+                await loop.sock_sendall(other, offer)
+                other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                other.close()
+                await until(lambda: not link.is_up)
+                port = a.links._datagram_port
+                assert port is not None
+                await until(lambda: not port._links)
+
+    run(test)
+
+
+def record(frame: bytes) -> bytes:
+    return struct.pack("<I", len(frame)) + frame
+
+
 def test_strangers_and_garbage_change_nothing() -> None:
     async def test(turn: threading.Lock) -> None:
         a, b = pair(turn)
@@ -241,18 +346,23 @@ def test_strangers_and_garbage_change_nothing() -> None:
             address = split_address(b.address)
             random = Random(3)
             (stranger,) = Sealer(token ^ 1).plain(b"\1\0\0x", Heard(5, 5))
-            (garbled,) = Sealer(token).plain(b"\1\0\0x", Heard(5, 5))
+            garbled = Sealer(token).plain(b"\1\0\0x", Heard(5, 5))[0]
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as attacker:
                 for size in range(0, 2000, 20):
                     attacker.sendto(random.randbytes(size), address)
                     attacker.sendto(garbled[:10] + random.randbytes(size), address)
                 attacker.sendto(stranger, address)
+                for number in range(100, 200):  # of this link, soon, and nothing that can be read
+                    body = random.randbytes(40)
+                    soon = number.to_bytes(8, "little")
+                    attacker.sendto(garbled[:10] + soon + garbled[18:26] + body, address)
             for number in range(20):
                 a.beside(b).send(frame_to("b", number))
                 await asyncio.sleep(0.01)
             await until(lambda: frame_to("b", 19) in b.datagram_frames)
             assert b.datagram_frames == [frame_to("b", number) for number in range(20)]
             assert a.link(b).is_up and not a.failures and not b.failures
+            assert b.beside(a).garbage > 50
 
     run(test)
 
@@ -269,6 +379,7 @@ def test_a_port_that_is_taken_leaves_only_tcp(caplog: pytest.LogCaptureFixture) 
                 await a.linked(b)
                 a.link(b).send(frame_to("b"))
                 await b.got(frame_to("b"))
-                assert a.link(b).datagrams is None
+                assert a.link(b)._datagrams is None and b.link(a)._datagrams is None
 
     run(test)
+    assert "no datagrams to this edge" in caplog.text
