@@ -78,6 +78,10 @@ class Process:
         self.argv = list(argv)
         self.output_path = output
         self._was_signalled = False
+        self._read_bytes = 0
+        self._lines: list[str] = []
+        self._records: list[dict[str, Any]] = []
+        self._parsed_lines = 0
         with output.open("wb") as sink:
             self._popen = subprocess.Popen(
                 self.argv,
@@ -112,12 +116,21 @@ class Process:
 
     def lines(self) -> list[str]:
         """The complete lines so far."""
-        text = self.text()
-        return text[: text.rfind("\n") + 1].splitlines()
+        # Only what is new is read: who polls takes little from the processors of who is waited for.
+        with self.output_path.open("rb") as output:
+            output.seek(self._read_bytes)
+            found = output.read()
+        complete = found[: found.rfind(b"\n") + 1]
+        self._read_bytes += len(complete)
+        self._lines += complete.decode(errors="replace").splitlines()
+        return list(self._lines)
 
     def records(self) -> list[dict[str, Any]]:
         """The lines that are JSON objects, as the sample applications write them."""
-        return [json.loads(line) for line in self.lines() if line.startswith("{")]
+        new = self.lines()[self._parsed_lines :]
+        self._parsed_lines += len(new)
+        self._records += [json.loads(line) for line in new if line.startswith("{")]
+        return list(self._records)
 
     def tail(self, count: int = 25) -> str:
         return "\n".join(self.text().splitlines()[-count:])
@@ -126,9 +139,12 @@ class Process:
         """The first line that matches; fails at once when the process ends without one."""
         expression = re.compile(pattern, re.MULTILINE)
         deadline = Deadline(deadline_s)
+        searched = 0
         while True:
             was_running = self.is_running
-            found = expression.search("\n".join(self.lines()))
+            new = self.lines()[searched:]
+            searched += len(new)
+            found = expression.search("\n".join(new))
             if found:
                 return found
             if not was_running:
