@@ -284,7 +284,7 @@ class ZooKeeper:
             handler=handler,
             # kazoo's own default lets the pause between attempts grow to an hour.
             connection_retry=KazooRetry(
-                max_tries=-1, delay=0.1, max_delay=1.0, sleep_func=handler.sleep_func
+                max_tries=-1, delay=0.1, max_delay=0.5, sleep_func=handler.sleep_func
             ),
         )
 
