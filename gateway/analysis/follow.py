@@ -93,11 +93,11 @@ class Follower:
     def _require_same_settings(self) -> None:
         """Periods of two lengths cannot be added up."""
         wanted = {"bucket_s": self._bucket_s, "lateness_s": self._lateness_s}
-        text = self._spark.createDataFrame([(json.dumps(wanted),)], "value string")
         place = self._out.at("follow/settings")
         known = [json.loads(row.value) for row in _read_text(self._spark, place)]
         if not known:
-            text.coalesce(1).write.mode("overwrite").text(place)
+            text = F.lit(json.dumps(wanted)).alias("value")
+            self._spark.range(1, numPartitions=1).select(text).write.mode("overwrite").text(place)
         elif known[0] != wanted:
             raise AnalysisError(
                 f"{self._out.place} was begun with --bucket {known[0]['bucket_s']} --late-after "
