@@ -146,9 +146,9 @@ class Fabric:
         found: Tree = json.loads(self.lab.cloud.run(argv))
         return {path.removeprefix(ROOT + "/"): data for path, data in found.items()}
 
-    def put(self, path: str, data: str) -> None:
-        """Write a node by hand, as with a ZooKeeper shell."""
-        argv = [sys.executable, "-m", "tests.lab.tree", ZOOKEEPER, "put", f"{ROOT}/{path}", data]
+    def put(self, nodes: Tree) -> None:
+        """Write nodes by hand, as with a ZooKeeper shell."""
+        argv = [sys.executable, "-m", "tests.lab.tree", ZOOKEEPER, "put", ROOT, json.dumps(nodes)]
         self.lab.cloud.run(argv)
 
     def delete(self, path: str) -> None:

@@ -27,9 +27,9 @@ def main() -> int:
             dump(client, options.path, found)
             print(json.dumps(found))
         elif options.action == "put":
-            data = options.data.encode()
-            client.ensure_path(options.path)
-            client.set(options.path, data)
+            for path, data in json.loads(options.data).items():
+                client.ensure_path(f"{options.path}/{path}")
+                client.set(f"{options.path}/{path}", data.encode())
         else:
             client.delete(options.path, recursive=True)
     finally:
