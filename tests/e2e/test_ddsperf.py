@@ -9,8 +9,8 @@ from tests.lab.fabric import Fabric
 
 
 def test_two_other_lans_get_everything_once_and_in_order(fabric: Fabric) -> None:
-    subscribers = [fabric.lab.lan(lan).spawn(["ddsperf", "-D9", "sub"]) for lan in ("b", "c")]
-    publisher = fabric.lab.lan("a").spawn(["ddsperf", "-D6", "pub", "5kHz", "size", "64"])
+    subscribers = [fabric.lab.lan(lan).spawn(["ddsperf", "-D7", "sub"]) for lan in ("b", "c")]
+    publisher = fabric.lab.lan("a").spawn(["ddsperf", "-D5", "pub", "5kHz", "size", "64"])
     publisher.wait_for_success(15.0)
     for subscriber in subscribers:
         # Its exit code is 1 when a reliable sample is missing, repeated or out of order.
@@ -22,8 +22,8 @@ def test_two_other_lans_get_everything_once_and_in_order(fabric: Fabric) -> None
 
 @pytest.mark.parametrize("size", ["64", "16k"])
 def test_a_publisher_at_full_speed_is_slowed_and_loses_nothing(fabric: Fabric, size: str) -> None:
-    subscriber = fabric.lab.lan("b").spawn(["ddsperf", "-D7", "sub"])
-    publisher = fabric.lab.lan("a").spawn(["ddsperf", "-D4", "pub", "size", size])
+    subscriber = fabric.lab.lan("b").spawn(["ddsperf", "-D5", "sub"])
+    publisher = fabric.lab.lan("a").spawn(["ddsperf", "-D3", "pub", "size", size])
     publisher.wait_for_success(15.0)
     subscriber.wait_for_success(15.0)
     total, lost = ddsperf_totals(subscriber)
@@ -32,8 +32,8 @@ def test_a_publisher_at_full_speed_is_slowed_and_loses_nothing(fabric: Fabric, s
 
 
 def test_best_effort_arrives(fabric: Fabric) -> None:
-    subscriber = fabric.lab.lan("b").spawn(["ddsperf", "-u", "-D6", "sub"])
-    publisher = fabric.lab.lan("a").spawn(["ddsperf", "-u", "-D4", "pub", "1kHz", "size", "100"])
+    subscriber = fabric.lab.lan("b").spawn(["ddsperf", "-u", "-D5", "sub"])
+    publisher = fabric.lab.lan("a").spawn(["ddsperf", "-u", "-D3", "pub", "1kHz", "size", "100"])
     publisher.wait_for_success(15.0)
     subscriber.wait_for_success(15.0)
     total, _ = ddsperf_totals(subscriber)
