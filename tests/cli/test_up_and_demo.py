@@ -110,7 +110,7 @@ def up_file(tmp_path: Path) -> Path:
     file = tmp_path / "up.yaml"
     settings = {
         "fabric": "up-test",
-        "zookeeper": {"hosts": f"127.0.0.1:{_free_port()}"},
+        "zookeeper": {"hosts": f"127.0.0.1:{_free_port()}", "session_timeout_s": 4},
         "routers": [{"id": "r1", "listen": f"127.0.0.1:{_free_port()}"}],
         "edges": [
             {"id": "e1", "lan": "a", "domain": 93, "interface": "lo"},
