@@ -21,7 +21,7 @@ from gateway.coordination.embedded import free_port
 from tests.lab.process import Process, wait_until
 from tests.monitoring.promql import MONITORING
 
-RANGE = "4s"
+RANGE = "3s"
 _INTERVAL = "500ms"
 
 

@@ -63,7 +63,7 @@ class _System:
             # Small, so that they are full soon.
             "stream": {"window_bytes": 2**21},
             "trace": {"directory": str(self.traces), "share": 1.0, "file_age_s": 1},
-            "zookeeper": {"hosts": f"127.0.0.1:{free_port()}", "session_timeout_s": 4},
+            "zookeeper": {"hosts": f"127.0.0.1:{free_port()}", "session_timeout_s": 3},
             "metrics": {"host": "127.0.0.1"},
             "routers": [
                 {
