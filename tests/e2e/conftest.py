@@ -76,7 +76,7 @@ def brokers_are_running(request: pytest.FixtureRequest) -> None:
 def own_fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
     """Two LANs and two routers for one test to break. Sessions end soon after their brokers.
     Parameter: more settings."""
-    settings = {"DDSWAN_ZOOKEEPER_SESSION_TIMEOUT_S": "3"} | getattr(request, "param", {})
+    settings = {"DDSWAN_ZOOKEEPER_SESSION_TIMEOUT_S": "4"} | getattr(request, "param", {})
     with Lab("a", "b") as lab, watched(Fabric(lab, ["a", "b"], routers=2, settings=settings)) as up:
         yield up
 

@@ -1,8 +1,9 @@
 """Topics with strict deadlines: their second path, by itself and only for them; the first copy
 wins, whatever dies; what is learned of paths and clocks, and what is counted.
 
-One fabric for the whole file. LANs a and b have a direct link, slower one way than the other; so
-have a and c, but c does not listen; b and c have only the routers.
+All of it over TCP; datagrams beside it have test_datagrams.py. One fabric for the whole file. LANs
+a and b have a direct link, slower one way than the other; so have a and c, but c does not listen;
+b and c have only the routers.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ SETTINGS = {
     "DDSWAN_ZOOKEEPER_SESSION_TIMEOUT_S": "4",
     "DDSWAN_EXPRESS_MODES": "apart*=single,together*=adaptive,*0=duplicate,*1=single",
     "DDSWAN_EXPRESS_TOPICS": "named*",
+    "DDSWAN_EXPRESS_DATAGRAMS": "false",
 }
 DUPLICATE, SINGLE, ADAPTIVE = range(3)
 """Numbers of topics by what `SETTINGS` make of them."""

@@ -28,7 +28,7 @@ from tests.routing.processes import RouterProcess, routers
 pytestmark = pytest.mark.zookeeper
 
 Start = Callable[..., RouterProcess]
-SESSION_TIMEOUT_S = 3.0
+SESSION_TIMEOUT_S = 4.0
 TOPICS = [f"t{n}" for n in range(6)]
 
 
