@@ -1,6 +1,7 @@
 """Datagrams some of which are lost: after a few of them a repair, the XOR of what they held, of
-which any single one that is missing is made again. A second repair comes later and is of more: it
-makes again what the first one could not, because another was missing, too, or it was lost itself.
+which any single one that is missing is made again. A second repair comes later and is of every
+third one: it makes again what the first could not, because another was missing, too, or it was lost
+itself, as they are when several in a row are lost.
 Pure; called by datagrams.py, which owns the sockets; what they hold is parcels.py's. Little endian.
 
 A datagram:
@@ -38,10 +39,12 @@ _MASK = 0xFFFFFFFF
 _REMEMBERED = 64
 """Datagrams a repair is of lie within so many before it."""
 _SPARE = 8
-_LATER = 8
-"""The second repair may be so many times later than the first …"""
-_MOST_MEMBERS_LATER = 12
-"""… and is of no more than so many."""
+_LATER = 12
+"""A second repair may be so many times later than the first …"""
+_LATER_SUMS = 3
+"""… is of every third datagram, so that neighbours are in different ones …"""
+_MOST_MEMBERS_LATER = 8
+"""… and of no more than so many."""
 _FORGOTTEN = 1024
 """What comes so far behind the latest is too late to be told from a copy."""
 _FARTHEST = 1 << 20
@@ -129,14 +132,15 @@ class Sealer:
         """Of the last datagram."""
         self._token = token
         self._soon = _Sum()
-        self._later = _Sum()
+        self._later = [_Sum() for _ in range(_LATER_SUMS)]
+        """The first one gets the next datagram."""
         self._last_s: float | None = None
         self._interval_s = 0.0
 
     @property
     def due_s(self) -> float:
         """When the next repair is to go by itself; infinite: there is none to be sent."""
-        return min(self._soon.due_s, self._later.due_s)
+        return min(self._soon.due_s, *(each.due_s for each in self._later))
 
     def seal(
         self, body: bytes, heard: Heard, now_s: float, *, within_s: float, most_members: int
@@ -145,10 +149,12 @@ class Sealer:
         It is to be repairable `within_s`, by a repair of at most `most_members`."""
         self._note_interval(now_s)
         due = self._due(now_s + self._interval_s)
+        later = self._later.pop(0)
+        self._later.append(later)
         if len(self._soon.members) >= most_members and self._soon not in due:
             due.append(self._soon)
-        if len(self._later.members) >= _MOST_MEMBERS_LATER and self._later not in due:
-            due.insert(0, self._later)
+        if len(later.members) >= _MOST_MEMBERS_LATER and later not in due:
+            due.insert(0, later)
         riding = None
         if due and _HEAD.size + due[-1].size + len(body) <= MOST_DATAGRAM_BYTES:
             riding = due.pop()
@@ -156,7 +162,7 @@ class Sealer:
         repair = b"" if riding is None else riding.take(self.number + 1)
         datagrams.append(self._datagram(repair, body, heard))
         self._soon.add(self.number, body, now_s + within_s)
-        self._later.add(self.number, body, now_s + _LATER * within_s)
+        later.add(self.number, body, now_s + _LATER * within_s)
         return datagrams
 
     def plain(self, body: bytes, heard: Heard) -> list[bytes]:
@@ -170,7 +176,7 @@ class Sealer:
         return self._alone(self._due(now_s), heard)
 
     def _due(self, now_s: float) -> list[_Sum]:
-        return [each for each in (self._later, self._soon) if each.is_due(now_s, self.number)]
+        return [each for each in (*self._later, self._soon) if each.is_due(now_s, self.number)]
 
     def _alone(self, sums: Sequence[_Sum], heard: Heard) -> list[bytes]:
         return [self._datagram(each.take(self.number + 1), b"", heard) for each in sums]
