@@ -10,8 +10,9 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from edge_broker.hedges import Hedges, SendCopy
+from edge_broker.known_path import OpenPath, Path
 from edge_broker.links import Link
-from edge_broker.pairs import OpenPath, Pairs, Path
+from edge_broker.pairs import Pairs
 from gateway.config import Express
 from gateway.model import INFINITE_NS, Profile
 from gateway.plan.path_choice import Choice, Mode, PathChooser

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from edge_broker.pairs import OpenPath, Path
+from edge_broker.known_path import OpenPath, Path
 
 SendCopy = Callable[[str, int, OpenPath, int], bool]
 """Sends to this edge the batch that begins with this number over this path, at this time; False

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from edge_broker.deadlines import DeadlineRouting, Group
 from edge_broker.history import HistoryCache
+from edge_broker.known_path import OpenPath
 from edge_broker.lifecycle import Columns
 from edge_broker.links import EXPRESS, ROUTED, STANDBY, Link, Links
 from edge_broker.notices import Notices
-from edge_broker.pairs import OpenPath
 from edge_broker.reach import Reach
 from edge_broker.source import ReaderSource, Source
 from edge_broker.tracing import OutgoingTrace

@@ -84,13 +84,10 @@ class DatagramChoice:
         now_s: float,
         stream: PathQuality,
         datagrams: PathQuality | None,
-        counts: Counts | None,
+        counts: Counts,
     ) -> bool:
         """Whether to use them from now on. `stream` and `datagrams`: what is known of the same way
-        over TCP and over datagrams; `counts`: None while they do not pass."""
-        if counts is None:
-            self._use(False, "datagrams do not pass", now_s)
-            return False
+        over TCP and over datagrams."""
         if counts.sent < self._looked.sent or counts.overflows < self._overflows:  # another link
             self._looked, self._overflows = Counts(0, 0, 0), 0
         has_overflown = counts.overflows > self._overflows
@@ -115,6 +112,10 @@ class DatagramChoice:
         ):
             self._use(False, "nothing is lost any more", now_s)
         return self.is_used
+
+    def interrupt(self, now_s: float) -> None:
+        """They do not pass now."""
+        self._use(False, "datagrams do not pass", now_s)
 
     def _use(self, is_used: bool, why: str, now_s: float) -> None:
         if is_used != self.is_used:

@@ -1,6 +1,6 @@
-"""The door to UDP sockets: the datagrams beside an express link, for paths that lose packets. What
-is lost of them holds up nothing behind it, and most of it is made again (repair.py). Called by
-express.py and express_link.py; whether they are used is decided by the sending edge.
+"""The datagrams beside one express link, for paths that lose packets. What is lost of them holds up
+nothing behind it, and most of it is made again (repair.py). Made by express_link.py, on the sockets
+of datagram_port.py; whether they are used is decided by the sending edge.
 
 The edge that was dialled offers a token over TCP; whoever shows it is the other end. Each end uses
 a link only while it is told that the other one hears it: datagrams may be blocked, both ways or
@@ -11,20 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
-import struct
-import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from math import inf
 from typing import NamedTuple
 
 from gateway.errors import FrameError
-from gateway.observe.logs import get_logger
 from gateway.tunnel.conversation import SILENT_TICKS
+from gateway.tunnel.datagram_port import DatagramPort, Source, UdpAddress, source_of
 from gateway.tunnel.frames import Frame, Peer, decode
-from gateway.tunnel.names import reason, resolve_now
 from gateway.tunnel.parcels import (
     EACH_BYTES,
     MOST_FRAME_BYTES,
@@ -32,24 +27,14 @@ from gateway.tunnel.parcels import (
     Packer,
     Unpacker,
 )
-from gateway.tunnel.repair import Head, Opener, Sealer, read_head
-from gateway.tunnel.wire_reader import WireReader
-
-log = get_logger("tunnel")
+from gateway.tunnel.repair import Head, Opener, Sealer
 
 MOST_BYTES_S = 250_000
 """Of frames on one link; the rest goes over TCP, which finds out how much a path can carry."""
 _BURST_S = 0.25
-_MOST_READ = 64
-"""Datagrams in one turn."""
-_LARGEST = 2048
 _FIRST_WITHIN_S = 0.02
 _FIRST_MEMBERS = 4
 _SOON_S = 0.1
-_LINUX_IP_PKTINFO = 8
-
-UdpAddress = tuple[object, ...]
-"""As sockets tell it: a host, a port, and for IPv6 two more."""
 
 
 class DatagramCounts(NamedTuple):
@@ -60,95 +45,6 @@ class DatagramCounts(NamedTuple):
     """Of those sent, that the other end has not got."""
     repaired: int = 0
     """From the other end: did not come and were made again."""
-
-
-class DatagramPort:
-    """The sockets of one broker, shared by its links: for each family one at the port it listens
-    on, and one for what it dials, which may be anywhere."""
-
-    def __init__(self, me: Peer, reader: WireReader) -> None:
-        self.me = me
-        self._reader = reader
-        self._listening: dict[int, socket.socket] = {}
-        self._dialling: dict[int, socket.socket] = {}
-        self._links: dict[int, DatagramLink] = {}
-
-    def listen(self, host: str, port: int) -> None:
-        """Where others may send to. When that cannot be there are links to those who listen."""
-        try:
-            family, address = resolve_now(host, port)[0]
-            self._listening[family] = self._bind(family, address)
-        except OSError as error:
-            log.warning(
-                "no datagrams to this edge: paths that lose packets are slower than they could be",
-                address=f"{host}:{port}/udp",
-                reason=reason(error),
-            )
-
-    def close(self) -> None:
-        for each in (*self._listening.values(), *self._dialling.values()):
-            self._reader.remove(each.fileno())
-            each.close()
-        self._listening.clear()
-        self._dialling.clear()
-
-    def is_listening(self, family: int) -> bool:
-        return family in self._listening
-
-    def add(self, link: DatagramLink) -> bool:
-        """False: its token belongs to another one, or it can have no socket."""
-        if link.token in self._links:
-            return False
-        if link.is_dialled and link.family not in self._dialling:
-            try:
-                self._dialling[link.family] = self._bind(link.family, ("", 0))
-            except OSError as error:
-                log.info("no datagrams beside a link", edge=link.edge, reason=reason(error))
-                return False
-        self._links[link.token] = link
-        return True
-
-    def remove(self, link: DatagramLink) -> None:
-        if self._links.get(link.token) is link:
-            del self._links[link.token]
-
-    def send(self, link: DatagramLink, datagram: bytes, address: UdpAddress) -> None:
-        """What the system does not take is lost, as any may be."""
-        sockets = self._dialling if link.is_dialled else self._listening
-        bound = sockets.get(link.family)
-        if bound is not None:
-            with suppress(OSError):
-                bound.sendmsg([datagram], link.source, 0, address)
-
-    def _bind(self, family: int, address: tuple[str, int]) -> socket.socket:
-        made = socket.socket(family, socket.SOCK_DGRAM)
-        try:
-            made.setblocking(False)
-            if family == socket.AF_INET6:
-                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            made.bind(address)
-        except BaseException:
-            made.close()
-            raise
-        self._reader.add(made.fileno(), lambda _: self._on_readable(made))
-        return made
-
-    def _on_readable(self, bound: socket.socket) -> None:
-        for _ in range(_MOST_READ):
-            try:
-                datagram, address = bound.recvfrom(_LARGEST)
-            except OSError:  # nothing more, or word that one of ours did not arrive
-                return
-            self._take_in(datagram, address)
-
-    def _take_in(self, datagram: bytes, address: UdpAddress) -> None:
-        try:
-            head = read_head(datagram)
-        except FrameError:  # anybody may send anything here
-            return
-        link = self._links.get(head.token)
-        if link is not None:
-            link.on_datagram(head, datagram, address)
 
 
 class DatagramLink:
@@ -186,7 +82,7 @@ class DatagramLink:
         self.family = family
         self.token = secrets.randbits(64) if token is None else token
         self.is_dialled = token is not None
-        self.source = [] if self.is_dialled else _from(family, own_address)
+        self.source: Source = () if self.is_dialled else source_of(family, own_address)
         """Said to the system with each datagram: a host of several addresses answers from the one
         that was dialled, or who stands between would drop it."""
         self.is_up = False
@@ -410,16 +306,3 @@ class DatagramLink:
     def _transmit(self, datagram: bytes) -> None:
         if self._address is not None:
             self._port.send(self, datagram, self._address)
-
-
-def _from(family: int, address: UdpAddress) -> list[tuple[int, int, bytes]]:
-    host = str(address[0]).partition("%")[0]
-    if family == socket.AF_INET6:
-        if not hasattr(socket, "IPV6_PKTINFO"):
-            return []
-        info = struct.pack("=16sI", socket.inet_pton(family, host), 0)
-        return [(socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, info)]
-    if sys.platform != "linux":
-        return []
-    info = struct.pack("=I4s4s", 0, socket.inet_pton(family, host), bytes(4))
-    return [(socket.IPPROTO_IP, _LINUX_IP_PKTINFO, info)]

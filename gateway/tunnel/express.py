@@ -17,7 +17,8 @@ from gateway.errors import FrameError, LinkError
 from gateway.observe.logs import get_logger
 from gateway.tunnel import messages
 from gateway.tunnel.conversation import QUEUE_LIMIT_BYTES, TICK_S
-from gateway.tunnel.datagrams import DatagramLink, DatagramPort
+from gateway.tunnel.datagram_port import DatagramPort
+from gateway.tunnel.datagrams import DatagramLink
 from gateway.tunnel.express_greeting import Candidate, dial, heard, objection, own_addresses
 from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Frame

@@ -13,7 +13,8 @@ from gateway.errors import FrameError, LinkError
 from gateway.observe.logs import get_logger
 from gateway.tunnel import messages
 from gateway.tunnel.conversation import SILENT_TICKS, TICK_S
-from gateway.tunnel.datagrams import DatagramLink, DatagramPort
+from gateway.tunnel.datagram_port import DatagramPort
+from gateway.tunnel.datagrams import DatagramLink
 from gateway.tunnel.frames import Frame, Peer, decode
 from gateway.tunnel.messages import Datagrams, Hello, Ping, Pong
 from gateway.tunnel.wire import Wire

@@ -14,8 +14,9 @@ from edge_broker import hedges as hedges_module
 from edge_broker import pairs as pairs_module
 from edge_broker.arrivals import Arrivals
 from edge_broker.deadlines import DeadlinePolicy, DeadlineRouting
+from edge_broker.known_path import OpenPath, Path
 from edge_broker.links import DATAGRAMS, EXPRESS, ROUTED, STANDBY, Link, Links, Way
-from edge_broker.pairs import OpenPath, Pairs
+from edge_broker.pairs import Pairs
 from gateway.config import Express
 from gateway.model import INFINITE_NS, Profile, Qos
 from gateway.plan.path_choice import Mode
@@ -488,7 +489,7 @@ def test_what_a_report_leaves_out_is_lost_and_what_is_due_is_outstanding(world: 
 
 def test_batches_that_change_places_are_not_lost(clocks: Clocks) -> None:
     """A single sample goes ahead of the batch that is just being sent, and is noted after it."""
-    path = pairs_module.Path(EXPRESS)
+    path = Path(EXPRESS)
     now_s = 0.0
     for total in range(3, 3000, 3):
         clocks.pass_ms(10)
@@ -706,9 +707,9 @@ def test_a_copy_that_waits_is_sent_although_a_later_datagram_has_arrived(
 
     async def test() -> None:
         hedges = hedges_module.Hedges(send_copy)
-        first = pairs_module.Path(EXPRESS)
+        first = Path(EXPRESS)
         first.quality.is_repaired = is_repaired
-        second = OpenPath(pairs_module.Path(ROUTED), cast(Way, None))
+        second = OpenPath(Path(ROUTED), cast(Way, None))
         for number in (1, 2):
             first.note_batch(number * 1000)
             hedges.arm(first, number * 1000, OTHER.edge, number, second, 0.02)

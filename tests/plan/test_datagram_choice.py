@@ -65,7 +65,8 @@ def test_not_on_a_short_path_where_jitter_looks_like_that() -> None:
 
 def test_not_where_they_do_not_pass() -> None:
     world = used()
-    assert not world.choice.review(world.now_s, world.stream, world.datagrams, None)
+    world.choice.interrupt(world.now_s)
+    assert not world.choice.is_used
     assert world.choice.why == "datagrams do not pass"
     assert world.look(), "until they do again"
 

@@ -16,7 +16,8 @@ import pytest
 
 from gateway.config import split_address
 from gateway.tunnel import datagrams, express, express_link, messages
-from gateway.tunnel.datagrams import DatagramLink, DatagramPort, UdpAddress
+from gateway.tunnel.datagram_port import DatagramPort, UdpAddress
+from gateway.tunnel.datagrams import DatagramLink
 from gateway.tunnel.express_greeting import Candidate
 from gateway.tunnel.parcels import MOST_FRAME_BYTES
 from gateway.tunnel.repair import Heard, Sealer
