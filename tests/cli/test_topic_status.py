@@ -5,6 +5,7 @@ how edges are asked.
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 from dataclasses import replace
 from typing import Any
@@ -50,6 +51,20 @@ def test_the_text_of_a_topic() -> None:
         "  no strict deadline: takes the routed path",
         "",
         "e-z cannot be asked where it sends it: it has no metrics port: set edge.metrics_port",
+    ]
+
+
+def test_the_direct_way_over_datagrams_stands_beside_the_one_over_tcp() -> None:
+    edge = copy.deepcopy(EDGE_STATUS)
+    paths = edge["pairs"][0]["paths"]
+    paths.append({**paths[-1], "via": "datagrams", "level_ms": 6.0})
+    edge["outflows"][0]["deadline"][0]["paths"]["express"] = "datagrams"
+    lines = format_topic(make_topic_status(_report(), "t", [edge], {})).splitlines()
+    assert [" ".join(line.split()[:5]) for line in lines[12:16]] == [
+        "express direct, UDP taken 6.0",
+        "routed r1 idle 25.0 ms",
+        "not used direct idle 5.0",
+        "not used r2 down 5.0",
     ]
 
 
