@@ -61,7 +61,7 @@ class DatagramPort:
             self._listening[family] = self._bind(family, address)
         except OSError as error:
             log.warning(
-                "no datagrams to this edge: paths that lose packets are slower than they could be",
+                "no datagrams to this edge; free its UDP port, or paths that lose packets use TCP",
                 address=f"{host}:{port}/udp",
                 reason=reason(error),
             )
