@@ -1,4 +1,4 @@
-"""A LAN inside this process for tests of the edge."""
+"""A LAN inside this process for tests of the edge, and paths without one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from collections.abc import Iterator
 import pytest
 from cyclonedds.domain import DomainParticipant
 
+from edge_broker import arrivals as arrivals_module
+from edge_broker import hedges as hedges_module
+from edge_broker import pairs as pairs_module
 from edge_broker.dds import bulk, bulk_in_python, native, samples
 from tests.edge.parts import FAR, NEAR, Machine
+from tests.edge.path_parts import Clocks, World
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +45,17 @@ def near(machines: tuple[DomainParticipant, DomainParticipant]) -> DomainPartici
 @pytest.fixture
 def far(machines: tuple[DomainParticipant, DomainParticipant]) -> DomainParticipant:
     return machines[1]
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    clocks = Clocks()
+    monkeypatch.setattr(pairs_module, "time", clocks)
+    monkeypatch.setattr(hedges_module, "time", clocks)
+    monkeypatch.setattr(arrivals_module, "time", clocks)
+    return clocks
+
+
+@pytest.fixture
+def world(clocks: Clocks) -> World:
+    return World(clocks)

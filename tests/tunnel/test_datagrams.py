@@ -8,7 +8,8 @@ import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 
@@ -40,7 +41,6 @@ class Loss:
         self.share = 0.0
         self.deaf: str = ""
         """Nothing comes to this edge."""
-        self.lost = 0
         self._random = Random(5)
         self._send: Send = DatagramPort.send
         monkeypatch.setattr(DatagramPort, "send", lambda *what: self._pass(*what))
@@ -48,9 +48,7 @@ class Loss:
     def _pass(
         self, port: DatagramPort, link: DatagramLink, octets: bytes, address: UdpAddress
     ) -> None:
-        if link.edge == self.deaf or self._random.random() < self.share:
-            self.lost += 1
-        else:
+        if link.edge != self.deaf and self._random.random() >= self.share:
             self._send(port, link, octets, address)
 
 
@@ -65,6 +63,16 @@ def pair(turn: threading.Lock) -> tuple[Edge, Edge]:
 
 def pair_on(turn: threading.Lock, listen: str) -> tuple[Edge, Edge]:
     return Edge("a", turn, has_datagrams=True), Edge("b", turn, listen=listen, has_datagrams=True)
+
+
+@asynccontextmanager
+async def linked_pair(turn: threading.Lock) -> AsyncIterator[tuple[Edge, Edge]]:
+    """Datagrams pass between them; a has dialled."""
+    a, b = pair(turn)
+    async with a, b:
+        a.want(b)
+        await a.datagrams_pass(b)
+        yield a, b
 
 
 def have_come(*edges: Edge) -> bool:
@@ -117,10 +125,7 @@ def test_what_is_lost_is_made_again_and_counted(loss: Loss) -> None:
     count = 2000
 
     async def test(turn: threading.Lock) -> None:
-        a, b = pair(turn)
-        async with a, b:
-            a.want(b)
-            await a.datagrams_pass(b)
+        async with linked_pair(turn) as (a, b):
             link = a.beside(b)
             link.within_s = 0.002
             loss.share = 0.02
@@ -145,10 +150,7 @@ def test_what_is_lost_is_made_again_and_counted(loss: Loss) -> None:
 
 def test_what_is_sent_together_travels_together() -> None:
     async def test(turn: threading.Lock) -> None:
-        a, b = pair(turn)
-        async with a, b:
-            a.want(b)
-            await a.datagrams_pass(b)
+        async with linked_pair(turn) as (a, b):
             link = a.beside(b)
             link.within_s = 60.0
             before = link.counts.sent
@@ -167,10 +169,7 @@ def test_what_is_sent_together_travels_together() -> None:
 
 def test_the_last_ones_are_made_again_although_nothing_follows(loss: Loss) -> None:
     async def test(turn: threading.Lock) -> None:
-        a, b = pair(turn)
-        async with a, b:
-            a.want(b)
-            await a.datagrams_pass(b)
+        async with linked_pair(turn) as (a, b):
             loss.share = 1.0
             a.beside(b).send(frame_to("b", 9))
             loss.share = 0.0
@@ -181,10 +180,7 @@ def test_the_last_ones_are_made_again_although_nothing_follows(loss: Loss) -> No
 
 def test_what_is_too_large_or_too_much_goes_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(turn: threading.Lock) -> None:
-        a, b = pair(turn)
-        async with a, b:
-            a.want(b)
-            await a.datagrams_pass(b)
+        async with linked_pair(turn) as (a, b):
             link = a.beside(b)
             large = frame_to("b", MOST_FRAME_BYTES + 1)
             assert link.send(large)
@@ -231,10 +227,7 @@ def test_where_udp_is_blocked_one_way_both_ends_use_tcp_and_later_not(
     loss: Loss, deaf: str
 ) -> None:
     async def test(turn: threading.Lock) -> None:
-        a, b = pair(turn)
-        async with a, b:
-            a.want(b)
-            await a.datagrams_pass(b)
+        async with linked_pair(turn) as (a, b):
             loss.deaf = deaf
             talker = a if deaf == "b" else b
             await until(lambda: talker.link(b if talker is a else a).datagrams is None)
@@ -271,10 +264,7 @@ def test_a_host_of_several_addresses_answers_from_the_one_that_was_dialled() -> 
 
 def test_they_end_with_their_link() -> None:
     async def test(turn: threading.Lock) -> None:
-        a, b = pair(turn)
-        async with a, b:
-            a.want(b)
-            await a.datagrams_pass(b)
+        async with linked_pair(turn) as (a, b):
             old = a.beside(b)
             b.link(a).end("for a test")
             await until(lambda: not old.is_up)
@@ -289,10 +279,7 @@ def test_what_is_told_goes_over_datagrams_or_not_at_all(loss: Loss) -> None:
     """Over TCP it would be taken for news of that."""
 
     async def test(turn: threading.Lock) -> None:
-        a, b = pair(turn)
-        async with a, b:
-            a.want(b)
-            await a.datagrams_pass(b)
+        async with linked_pair(turn) as (a, b):
             link = a.beside(b)
             told = [frame_to("b", size) for size in (10, 5000, 20, 1100, 1100, 30)]
             assert link.send_together(told)
@@ -339,10 +326,7 @@ def record(frame: bytes) -> bytes:
 
 def test_strangers_and_garbage_change_nothing() -> None:
     async def test(turn: threading.Lock) -> None:
-        a, b = pair(turn)
-        async with a, b:
-            a.want(b)
-            await a.datagrams_pass(b)
+        async with linked_pair(turn) as (a, b):
             token = a.beside(b).token
             address = split_address(b.address)
             random = Random(3)
