@@ -331,7 +331,7 @@ class Edge:
         loop = running_loop()
         ticks = 0
         while True:
-            await asyncio.sleep(_TICK_S)
+            await loop.at_leisure(_TICK_S)
             self._ingress.tick()
             loop.give_way()
             self._egress.tick()

@@ -21,6 +21,10 @@ from typing import Any
 
 from gateway import slices
 
+_LEISURE_S = 0.03
+"""How much later something may be done so that it is not in the way. While single samples flow each
+edge has a turn of its threads more often than that."""
+
 
 class _Baton:
     """A lock that does not starve: who lets go of it comes after those who wait for it."""
@@ -92,6 +96,7 @@ class _Turn:
         loop = self._loop
         loop.end_turn()
         try:
+            loop.begin_leisure()
             if loop.has_news and loop.is_looking and not loop.is_closed():
                 # It looks for other news, or with a timeout from before.
                 loop.call_soon_threadsafe(_nothing)
@@ -112,6 +117,9 @@ class SharedLoop(asyncio.SelectorEventLoop):
         self.turn = _Turn(self)
         self._gives_way = False
         self._first: Callable[[], object] = _nothing
+        self._waiting: list[tuple[float, asyncio.Future[None]]] = []
+        self._leisure_s = math.inf
+        """When the first of those that wait for leisure may have it."""
         self._looker = _Selector(self.baton, self.begin_turn, self.end_turn, self.give_way)
         super().__init__(self._looker)
 
@@ -143,6 +151,32 @@ class SharedLoop(asyncio.SelectorEventLoop):
         else:
             self._gives_way = True
             slices.give_way()
+
+    async def at_leisure(self, seconds: float) -> None:
+        """Sleeps for so long and up to 30 ms more, until a foreign thread has had a turn: a sample
+        has just gone by then, and the next one is less likely to meet what is done now. Others go
+        first for the rest of that turn of the loop."""
+        due_s = self.time() + seconds
+        waiter = due_s, self.create_future()
+        self._waiting.append(waiter)
+        self._leisure_s = min(self._leisure_s, due_s)
+        timer = self.call_at(due_s + _LEISURE_S, _wake, waiter[1])
+        try:
+            await waiter[1]
+        finally:
+            timer.cancel()
+            self._waiting.remove(waiter)
+            self._leisure_s = min((due_s for due_s, _ in self._waiting), default=math.inf)
+        self.give_way()
+
+    def begin_leisure(self) -> None:
+        """A sample has just gone by."""
+        now_s = time.monotonic()
+        if now_s >= self._leisure_s:
+            self._leisure_s = math.inf  # until the first of them is awake
+            for due_s, waiter in self._waiting:
+                if now_s >= due_s:
+                    _wake(waiter)
 
     def begin_turn(self) -> None:
         try:
@@ -190,3 +224,8 @@ def running_loop() -> SharedLoop:
 
 def _nothing() -> None:
     pass
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -343,8 +343,9 @@ class Relay:
 
     async def _tick(self) -> None:
         before_s, before_cpu_s = time.monotonic(), time.process_time()
+        loop = running_loop()
         while True:
-            await asyncio.sleep(_TICK_S)
+            await loop.at_leisure(_TICK_S)
             if self._passages is not None:
                 self._collect(self._passages)
             now_s, cpu_s = time.monotonic(), time.process_time()

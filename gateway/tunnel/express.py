@@ -15,6 +15,7 @@ from typing import Any
 from gateway.config import split_address
 from gateway.errors import FrameError, LinkError
 from gateway.observe.logs import get_logger
+from gateway.shared_loop import running_loop
 from gateway.tunnel import messages
 from gateway.tunnel.conversation import QUEUE_LIMIT_BYTES, TICK_S
 from gateway.tunnel.datagram_port import DatagramPort
@@ -374,8 +375,9 @@ class ExpressLinks:
         self._forget_if_idle(link.edge, peer)
 
     async def _tick(self) -> None:
+        loop = running_loop()
         while True:
-            await asyncio.sleep(TICK_S)
+            await loop.at_leisure(TICK_S)
             for peer in list(self._peers.values()):
                 link = peer.live_link()
                 if link is None:

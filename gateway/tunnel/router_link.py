@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.errors import FrameError, LinkError
 from gateway.observe.logs import get_logger
+from gateway.shared_loop import running_loop
 from gateway.tunnel import messages
 from gateway.tunnel.conversation import (
     GREETING_TIMEOUT_S,
@@ -280,5 +281,5 @@ class RouterLink:
             self._ping_nonce += 1
             self._ping_sent_s = time.monotonic()
             self._pump.put(messages.ping(self._ping_nonce, time.time_ns()))
-            await asyncio.sleep(TICK_S)
+            await running_loop().at_leisure(TICK_S)
         return f"nothing heard for {SILENT_TICKS * TICK_S:g} s"

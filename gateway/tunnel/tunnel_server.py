@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gateway.errors import FrameError, FrameVersionError, LinkError
 from gateway.observe.logs import get_logger
+from gateway.shared_loop import running_loop
 from gateway.tunnel import messages
 from gateway.tunnel.conversation import (
     GREETING_TIMEOUT_S,
@@ -214,8 +215,9 @@ class TunnelServer:
                 return str(error)
 
     async def _tick(self) -> None:
+        loop = running_loop()
         while True:
-            await asyncio.sleep(TICK_S)
+            await loop.at_leisure(TICK_S)
             for neighbour in self.neighbours.values():
                 neighbour.silent_ticks += 1
                 if neighbour.silent_ticks > SILENT_TICKS:

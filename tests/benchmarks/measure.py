@@ -23,6 +23,7 @@ from tests.lab.namespaces import REPOSITORY
 from tests.lab.process import Process, Usage
 
 Result = dict[str, Any]
+_LOOK_EVERY_S = 0.25
 _PACKAGES = ("cyclonedds", "grpcio", "protobuf", "kazoo")
 
 
@@ -56,7 +57,8 @@ class Meter:
 
     def __init__(self, fabric: Fabric | None, applications: dict[str, Process]) -> None:
         brokers = {} if fabric is None else fabric.brokers
-        self._pids = {name: process.pid for name, process in (brokers | applications).items()}
+        self._applications = {name: process.pid for name, process in applications.items()}
+        self._pids = self._applications | {name: each.pid for name, each in brokers.items()}
         if fabric is not None:
             # The command named zookeeper only watches over the Java process.
             for pid, line in fabric.lab.pids().items():
@@ -68,7 +70,7 @@ class Meter:
         self._thread = threading.Thread(target=self._watch, name="meter")
 
     def __enter__(self) -> Meter:
-        self._look(self._before)
+        self._look(self._pids, self._before)
         self._thread.start()
         return self
 
@@ -80,7 +82,7 @@ class Meter:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        self._look(self._last)
+        self._look(self._pids, self._last)
 
     def used(self, samples: int) -> dict[str, Result]:
         """By process: CPU seconds for a million samples, and the most memory it ever had."""
@@ -95,11 +97,11 @@ class Meter:
         }
 
     def _watch(self) -> None:
-        while not self._ended.wait(0.1):
-            self._look(self._last)
+        while not self._ended.wait(_LOOK_EVERY_S):
+            self._look(self._applications, self._last)
 
-    def _look(self, into: dict[str, Usage]) -> None:
-        for name, pid in self._pids.items():
+    def _look(self, pids: dict[str, int], into: dict[str, Usage]) -> None:
+        for name, pid in pids.items():
             usage = Usage.of(pid)
             if usage is not None:
                 into[name] = usage

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 from contextlib import closing
 
 import pytest
@@ -14,7 +13,7 @@ import pytest
 from edge_broker.dds import shortcuts
 from edge_broker.dds.samples import IS_COMPILED
 from edge_broker.dds.shortcuts import IncomingAim
-from tests.tunnel.express_parts import Edge, frame_to, run
+from tests.tunnel.express_parts import Edge, Turn, frame_to, run
 from tests.tunnel.parts import until
 
 
@@ -23,7 +22,7 @@ def test_floods_of_all_sizes_arrive_whole_and_in_order(seed: int) -> None:
     assert IS_COMPILED
     from edge_broker.dds import bulk
 
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         draw = random.Random(seed)
         sizes = [draw.choice((10, 1_000, 60_000, 140_000)) for _ in range(400)]
         frames = [frame_to("b", size) for size in sizes]

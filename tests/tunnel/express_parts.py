@@ -1,5 +1,5 @@
-"""What tests of express links share: an edge that keeps what it gets, a loop whose turn other
-threads may take, and a run that fails when a task, a socket or a thread outlives it.
+"""What tests of express links share: an edge that keeps what it gets, and a run that fails when
+a task, a socket or a thread outlives it.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ import asyncio
 import os
 import random
 import select
-import selectors
 import struct
 import threading
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Self
 
+from gateway.shared_loop import SharedLoop, running_loop
 from gateway.tunnel import messages
 from gateway.tunnel.datagrams import DatagramLink
 from gateway.tunnel.express import ExpressLinks
@@ -25,36 +25,22 @@ from gateway.tunnel.wire_reader import Ahead, WireReader
 from tests.tunnel.parts import FABRIC, connections, hello, until
 
 LOOPBACK = "127.0.0.1:0"
+Turn = AbstractContextManager[object]
+"""Of the loop: whoever has it is the loop."""
 
 
-class _Selector(selectors.EpollSelector):
-    """Lets go of the turn while it waits."""
-
-    def __init__(self, turn: threading.Lock) -> None:
-        super().__init__()
-        self._turn = turn
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._turn.release()
-        try:
-            return super().select(timeout)
-        finally:
-            self._turn.acquire()
-
-
-def run(test: Callable[[threading.Lock], Coroutine[Any, Any, None]]) -> None:
+def run(test: Callable[[Turn], Coroutine[Any, Any, None]]) -> None:
     """Run a test with the turn of its loop and see that nothing outlives it."""
-    turn = threading.Lock()
     before = connections()
 
     async def supervised() -> None:
-        await test(turn)
+        await test(running_loop().turn)
         await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
         await until(lambda: not connections() - before)
         assert not [each for each in threading.enumerate() if each.name == "express-read"]
 
-    with turn, asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_Selector(turn))) as r:
-        r.run(supervised())
+    with asyncio.Runner(loop_factory=SharedLoop) as runner:
+        runner.run(supervised())
 
 
 class Edge:
@@ -63,7 +49,7 @@ class Edge:
     def __init__(
         self,
         edge: str,
-        turn: threading.Lock,
+        turn: Turn,
         incarnation: int = 1,
         *,
         listen: str | None = LOOPBACK,
@@ -84,11 +70,11 @@ class Edge:
         take = on_frame or self.frames.append
 
         def on_frame_(link: ExpressLink, frame: Frame) -> None:
-            assert turn.locked()
+            assert running_loop().turn is turn
             take(frame.raw)
 
         def on_datagram_frame(link: DatagramLink, frame: Frame) -> None:
-            assert turn.locked()
+            assert running_loop().turn is turn
             self.datagram_frames.append(frame.raw)
 
         self.reader = WireReader(turn, ahead)
@@ -168,7 +154,7 @@ class ReadsAhead:
     """Reads wires that stand between two frames, as much as it likes, and hands that on at the
     beginning of a turn; writes parts of records and has the rest."""
 
-    def __init__(self, turn: threading.Lock) -> None:
+    def __init__(self, turn: Turn) -> None:
         self.on_read: Callable[[int, bytes], None]
         self.reads = 0
         self.lowered: list[int] = []

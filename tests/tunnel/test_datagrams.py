@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -22,7 +21,7 @@ from gateway.tunnel.datagrams import DatagramLink
 from gateway.tunnel.express_greeting import Candidate
 from gateway.tunnel.parcels import MOST_FRAME_BYTES
 from gateway.tunnel.repair import Heard, Sealer
-from tests.tunnel.express_parts import Edge, frame_to, run
+from tests.tunnel.express_parts import Edge, Turn, frame_to, run
 from tests.tunnel.parts import hello, until
 
 Send = Callable[[DatagramPort, DatagramLink, bytes, UdpAddress], None]
@@ -57,16 +56,16 @@ def loss(monkeypatch: pytest.MonkeyPatch) -> Loss:
     return Loss(monkeypatch)
 
 
-def pair(turn: threading.Lock) -> tuple[Edge, Edge]:
+def pair(turn: Turn) -> tuple[Edge, Edge]:
     return Edge("a", turn, has_datagrams=True), Edge("b", turn, has_datagrams=True)
 
 
-def pair_on(turn: threading.Lock, listen: str) -> tuple[Edge, Edge]:
+def pair_on(turn: Turn, listen: str) -> tuple[Edge, Edge]:
     return Edge("a", turn, has_datagrams=True), Edge("b", turn, listen=listen, has_datagrams=True)
 
 
 @asynccontextmanager
-async def linked_pair(turn: threading.Lock) -> AsyncIterator[tuple[Edge, Edge]]:
+async def linked_pair(turn: Turn) -> AsyncIterator[tuple[Edge, Edge]]:
     """Datagrams pass between them; a has dialled."""
     a, b = pair(turn)
     async with a, b:
@@ -80,7 +79,7 @@ def have_come(*edges: Edge) -> bool:
 
 
 def test_datagrams_pass_both_ways_whoever_dialled() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         for dialler in (0, 1):
             a, b = pair(turn)
             async with a, b:
@@ -97,7 +96,7 @@ def test_datagrams_pass_both_ways_whoever_dialled() -> None:
 
 
 def test_an_edge_that_cannot_be_dialled_has_them_too() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         a, b = Edge("a", turn, listen=None, has_datagrams=True), Edge("b", turn, has_datagrams=True)
         async with a, b:
             a.want(b)
@@ -109,7 +108,7 @@ def test_an_edge_that_cannot_be_dialled_has_them_too() -> None:
 
 
 def test_an_edge_without_them_has_its_link() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn, has_datagrams=True) as a, Edge("b", turn) as b:
             a.want(b)
             await a.linked(b)
@@ -124,7 +123,7 @@ def test_an_edge_without_them_has_its_link() -> None:
 def test_what_is_lost_is_made_again_and_counted(loss: Loss) -> None:
     count = 2000
 
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with linked_pair(turn) as (a, b):
             link = a.beside(b)
             link.within_s = 0.002
@@ -149,7 +148,7 @@ def test_what_is_lost_is_made_again_and_counted(loss: Loss) -> None:
 
 
 def test_what_is_sent_together_travels_together() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with linked_pair(turn) as (a, b):
             link = a.beside(b)
             link.within_s = 60.0
@@ -168,7 +167,7 @@ def test_what_is_sent_together_travels_together() -> None:
 
 
 def test_the_last_ones_are_made_again_although_nothing_follows(loss: Loss) -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with linked_pair(turn) as (a, b):
             loss.share = 1.0
             a.beside(b).send(frame_to("b", 9))
@@ -179,7 +178,7 @@ def test_the_last_ones_are_made_again_although_nothing_follows(loss: Loss) -> No
 
 
 def test_what_is_too_large_or_too_much_goes_over_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with linked_pair(turn) as (a, b):
             link = a.beside(b)
             large = frame_to("b", MOST_FRAME_BYTES + 1)
@@ -200,7 +199,7 @@ def test_what_is_too_large_or_too_much_goes_over_tcp(monkeypatch: pytest.MonkeyP
 
 
 def test_where_udp_is_blocked_all_goes_over_tcp_and_later_not(loss: Loss) -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         a, b = pair(turn)
         loss.share = 1.0
         async with a, b:
@@ -226,7 +225,7 @@ def test_where_udp_is_blocked_all_goes_over_tcp_and_later_not(loss: Loss) -> Non
 def test_where_udp_is_blocked_one_way_both_ends_use_tcp_and_later_not(
     loss: Loss, deaf: str
 ) -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with linked_pair(turn) as (a, b):
             loss.deaf = deaf
             talker = a if deaf == "b" else b
@@ -240,7 +239,7 @@ def test_where_udp_is_blocked_one_way_both_ends_use_tcp_and_later_not(
 def test_a_host_of_several_addresses_answers_from_the_one_that_was_dialled() -> None:
     sources: set[str] = set()
 
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         a, b = pair_on(turn, "0.0.0.0:0")
         async with a, b:
             candidate = Candidate(1, (f"127.0.0.7:{b.links.port}",))
@@ -263,7 +262,7 @@ def test_a_host_of_several_addresses_answers_from_the_one_that_was_dialled() -> 
 
 
 def test_they_end_with_their_link() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with linked_pair(turn) as (a, b):
             old = a.beside(b)
             b.link(a).end("for a test")
@@ -278,7 +277,7 @@ def test_they_end_with_their_link() -> None:
 def test_what_is_told_goes_over_datagrams_or_not_at_all(loss: Loss) -> None:
     """Over TCP it would be taken for news of that."""
 
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with linked_pair(turn) as (a, b):
             link = a.beside(b)
             told = [frame_to("b", size) for size in (10, 5000, 20, 1100, 1100, 30)]
@@ -295,7 +294,7 @@ def test_what_is_told_goes_over_datagrams_or_not_at_all(loss: Loss) -> None:
 
 
 def test_an_offer_behind_the_end_of_its_link_leaves_nothing() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn, listen=None, has_datagrams=True) as a:
             loop = asyncio.get_running_loop()
             with socket.create_server(("127.0.0.1", 0)) as server:
@@ -325,7 +324,7 @@ def record(frame: bytes) -> bytes:
 
 
 def test_strangers_and_garbage_change_nothing() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with linked_pair(turn) as (a, b):
             token = a.beside(b).token
             address = split_address(b.address)
@@ -353,7 +352,7 @@ def test_strangers_and_garbage_change_nothing() -> None:
 
 
 def test_a_port_that_is_taken_leaves_only_tcp(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
             taken.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{taken.getsockname()[1]}"

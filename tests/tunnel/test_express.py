@@ -7,14 +7,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-import threading
 
 import pytest
 
 from gateway.errors import LinkError
 from gateway.tunnel import express, express_link, messages
 from gateway.tunnel.express_greeting import Candidate, own_addresses
-from tests.tunnel.express_parts import Caller, Edge, LongWay, frame_to, run
+from tests.tunnel.express_parts import Caller, Edge, LongWay, Turn, frame_to, run
 from tests.tunnel.parts import hello, until
 
 
@@ -25,7 +24,7 @@ def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_when_both_dial_the_connection_of_the_lower_id_stays() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a, Edge("b", turn) as b:
             # b alone first: what it dialled gives way to what a dials.
             b.want(a)
@@ -54,7 +53,7 @@ def test_when_both_dial_the_connection_of_the_lower_id_stays() -> None:
 def test_crossing_connections_come_down_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(express, "_HEAD_START_S", 0.0)
 
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         for _ in range(20):
             async with Edge("a", turn) as a, Edge("b", turn) as b:
                 b.want(a)
@@ -76,7 +75,7 @@ def test_nothing_is_sent_over_a_connection_that_gives_way_to_one_that_crosses_it
     monkeypatch.setattr(express, "_HEAD_START_S", 0.0)
     way_s = 0.1
 
-    async def meet(turn: threading.Lock, first: str, lead_s: float) -> None:
+    async def meet(turn: Turn, first: str, lead_s: float) -> None:
         sent: dict[str, list[bytes]] = {"a": [], "b": []}
 
         async def talk(sender: Edge, receiver: Edge) -> None:
@@ -106,7 +105,7 @@ def test_nothing_is_sent_over_a_connection_that_gives_way_to_one_that_crosses_it
             await asyncio.gather(a.got(*sent["a"]), b.got(*sent["b"]))
             assert (a.states, b.states) == (["b"], ["a"])
 
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         leads = [way_s / 4 * step for step in range(14)]
         await asyncio.gather(*(meet(turn, first, lead_s) for lead_s in leads for first in "ab"))
 
@@ -114,7 +113,7 @@ def test_nothing_is_sent_over_a_connection_that_gives_way_to_one_that_crosses_it
 
 
 def test_edge_that_cannot_be_dialled_dials_itself() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a, Edge("b", turn, listen=None) as b:
             assert b.links.candidates == ()
             a.want(b)
@@ -127,7 +126,7 @@ def test_edge_that_cannot_be_dialled_dials_itself() -> None:
 
 
 def test_first_address_that_answers_as_the_edge_is_taken() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         silent = socket.create_server(("127.0.0.1", 0))
         async with Edge("a", turn) as a, Edge("b", turn) as b, Edge("c", turn) as c:
             mute = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -150,7 +149,7 @@ def test_first_address_that_answers_as_the_edge_is_taken() -> None:
 
 
 def test_address_without_listener_is_dialled_until_there_is_one() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("b", turn) as b:
             address = b.address
         async with Edge("a", turn) as a:
@@ -169,7 +168,7 @@ def test_address_without_listener_is_dialled_until_there_is_one() -> None:
 
 
 def test_new_process_of_an_edge_replaces_the_old_one() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a, Edge("b", turn, 1) as older, Edge("b", turn, 2) as newer:
             older.want(a)
             await a.linked(older)
@@ -200,7 +199,7 @@ def test_new_process_of_an_edge_replaces_the_old_one() -> None:
     ],
 )
 def test_wrong_greeting_is_refused_with_the_reason(first: bytes, reason: str) -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a:
             a.unknown.add(("stranger", 1))
             caller = await Caller.dial(a.address)
@@ -217,7 +216,7 @@ def test_wrong_greeting_is_refused_with_the_reason(first: bytes, reason: str) ->
 
 
 def test_links_are_bounded_and_useless_ones_give_way(quick_ticks: None) -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with (
             Edge("a", turn, most_links=2) as a,
             Edge("b", turn) as b,
@@ -238,7 +237,7 @@ def test_links_are_bounded_and_useless_ones_give_way(quick_ticks: None) -> None:
 
 
 def test_link_ends_when_neither_side_wants_it(quick_ticks: None) -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a, Edge("b", turn) as b:
             a.want(b)
             await a.linked(b)
@@ -258,7 +257,7 @@ def test_link_ends_when_neither_side_wants_it(quick_ticks: None) -> None:
 def test_strangers_who_say_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(express, "_MOST_STRANGERS", 3)
 
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a:
             callers = [await Caller.dial(a.address) for _ in range(5)]
             await until(lambda: a.links.refused == 2)
@@ -273,7 +272,7 @@ def test_strangers_who_say_nothing_are_bounded(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_taken_port_is_one_clear_error() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a:
             b = Edge("b", turn, listen=a.address)
             with pytest.raises(LinkError, match=f"cannot listen on {a.address}: .*in use"):
@@ -293,7 +292,7 @@ def test_wildcard_is_advertised_as_every_address_of_the_host() -> None:
 
 
 def test_frame_before_the_greeting_is_over_is_not_lost() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a:
             caller = await Caller.dial(a.address)
             greeting, frame = messages.hello(*hello("b"), to=["a"]), frame_to("a")

@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,14 +20,14 @@ from gateway.tunnel import express, express_link, messages
 from gateway.tunnel.express_greeting import Candidate
 from gateway.tunnel.frames import MAX_FRAME_BYTES
 from gateway.tunnel.wire import Wire
-from tests.tunnel.express_parts import Caller, Edge, ReadsAhead, frame_to, run
+from tests.tunnel.express_parts import Caller, Edge, ReadsAhead, Turn, frame_to, run
 from tests.tunnel.parts import until
 
 _MIB = 1024 * 1024
 
 
 @asynccontextmanager
-async def pair(turn: threading.Lock) -> AsyncIterator[tuple[Edge, Edge]]:
+async def pair(turn: Turn) -> AsyncIterator[tuple[Edge, Edge]]:
     async with Edge("a", turn) as a, Edge("b", turn) as b:
         a.want(b)
         await a.linked(b)
@@ -46,7 +45,7 @@ def quick_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_frames_of_all_sizes_arrive_whole_and_in_order() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         draw = random.Random(7)
         sizes = [0, 1, 16_300, 16_400, 131_000, 131_100, 8 * _MIB, 3, 8 * _MIB, 200_000]
         sizes += [draw.choice((10, 1_000, 60_000, 140_000)) for _ in range(300)]
@@ -66,7 +65,7 @@ def test_frames_of_all_sizes_arrive_whole_and_in_order() -> None:
 def test_frames_that_were_read_ahead_are_as_whole() -> None:
     """Whatever part of them that was, and whoever reads the rest."""
 
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         draw = random.Random(5)
         frames = [frame_to("b", draw.choice((10, 1_000, 60_000, 140_000))) for _ in range(300)]
         ahead = ReadsAhead(turn)
@@ -90,7 +89,7 @@ def test_small_frames_travel_together_in_their_order(monkeypatch: pytest.MonkeyP
     """Also while others wait, and where there is no room for them all none goes."""
     monkeypatch.setattr(express, "QUEUE_LIMIT_BYTES", 2 * _MIB)
 
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with pair(turn) as (a, b):
             link = a.link(b)
             expected = []
@@ -126,7 +125,7 @@ def _segments(link: express_link.ExpressLink) -> int:
 def test_what_is_gathered_leaves_in_one_packet(is_gathered: bool) -> None:
     rounds, each = 50, 4
 
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with pair(turn) as (a, b):
             link = a.link(b)
             before = _segments(link)
@@ -149,7 +148,7 @@ def test_what_is_gathered_leaves_in_one_packet(is_gathered: bool) -> None:
 def test_frames_that_have_partly_gone_ahead_go_on(size: int, next_size: int | None) -> None:
     """Before anything else, whoever comes first: who accounts for them, or another frame."""
 
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         ahead = ReadsAhead(turn)
         async with Edge("a", turn, ahead=ahead) as a, Edge("b", turn) as b:
             ahead.on_read = a.reader.on_read
@@ -186,7 +185,7 @@ def test_slow_reader_fills_a_bounded_queue_and_producers_are_told(
 ) -> None:
     monkeypatch.setattr(express, "QUEUE_LIMIT_BYTES", 16 * _MIB)
 
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a:
             caller = await Caller.greeted(a, "slow")
             link = a.links.link("slow")
@@ -210,7 +209,7 @@ def test_slow_reader_fills_a_bounded_queue_and_producers_are_told(
 
 
 def test_largest_frame_is_the_largest_of_any_link() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with pair(turn) as (a, b):
             assert not a.link(b).send(bytes(MAX_FRAME_BYTES + 1))
             assert a.link(b).dropped == 1
@@ -233,7 +232,7 @@ def test_largest_frame_is_the_largest_of_any_link() -> None:
     ],
 )
 def test_garbage_ends_the_connection_and_is_counted(garbage: bytes, reason: str) -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a:
             a.links.converge({"b": Candidate(1, ())})
             caller = await Caller.greeted(a, "b")
@@ -249,7 +248,7 @@ def test_garbage_ends_the_connection_and_is_counted(garbage: bytes, reason: str)
 
 
 def test_message_of_a_newer_version_is_passed_over() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a:
             caller = await Caller.greeted(a, "b")
             # An envelope with field 99 only.
@@ -264,7 +263,7 @@ def test_message_of_a_newer_version_is_passed_over() -> None:
 
 
 def test_silent_neighbour_is_left(quick_ticks: None) -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a:
             a.links.converge({"b": Candidate(1, ())})
             caller = await Caller.greeted(a, "b")
@@ -276,7 +275,7 @@ def test_silent_neighbour_is_left(quick_ticks: None) -> None:
 
 
 def test_connection_that_is_cut_is_made_again() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a:
             a.links.converge({"b": Candidate(1, ())})
             caller = await Caller.greeted(a, "b")
@@ -297,7 +296,7 @@ def test_connection_that_is_cut_is_made_again() -> None:
 
 
 def test_exception_in_a_callback_is_reported_and_ends_the_link() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         def bug(_: bytes) -> None:
             raise ZeroDivisionError
 
@@ -330,7 +329,7 @@ def _flooding(descriptor: int, record: bytes) -> subprocess.Popen[bytes]:
 
 
 def test_flood_leaves_the_loop_its_turns() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         received: list[None] = []
         async with Edge("a", turn, on_frame=lambda _: received.append(None)) as a:
             caller = await Caller.greeted(a, "b")
@@ -351,7 +350,7 @@ def test_flood_leaves_the_loop_its_turns() -> None:
 
 
 def test_clock_is_a_triple_of_wall_clocks() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         async with pair(turn) as (a, b):
             clock = a.link(b).clock
             assert clock is not None
@@ -363,7 +362,7 @@ def test_clock_is_a_triple_of_wall_clocks() -> None:
 
 
 def test_what_waits_together_goes_out_in_one_call() -> None:
-    async def test(turn: threading.Lock) -> None:
+    async def test(turn: Turn) -> None:
         calls: list[int] = []
 
         class Watched(Wire):

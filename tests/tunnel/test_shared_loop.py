@@ -8,8 +8,12 @@ import asyncio
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Callable
 
+import pytest
+
+from gateway import shared_loop
 from gateway.shared_loop import SharedLoop, _Baton, _nothing, _Selector, running_loop
 from tests.tunnel.parts import run
 
@@ -160,5 +164,45 @@ def test_turns_begin_with_the_same_whoever_has_them() -> None:
         assert scheduled == [number for number in range(1, begun) if number % 3 == 0]
         assert len(problems) == 1
         assert "the beginning of a turn failed" in problems[0]
+
+    run(scenario())
+
+
+def test_what_has_leisure_follows_the_turn_of_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has just dealt with a sample, so what is done next is in nobody's way."""
+    monkeypatch.setattr(shared_loop, "_LEISURE_S", 60.0)
+
+    async def scenario() -> None:
+        loop = running_loop()
+        order: list[int | str] = []
+
+        async def do_at_leisure(number: int, after_s: float) -> None:
+            await loop.at_leisure(after_s)
+            order.append(number)
+
+        tasks = [
+            loop.create_task(do_at_leisure(number, after_s))
+            for number, after_s in enumerate([0.0, 60.0, 0.001])
+        ]
+        await asyncio.sleep(0.01)
+        assert not order, "nothing before a thread had its turn"
+        thread = threading.Thread(target=loop.take_turn, args=(order.append, "turn"))
+        thread.start()
+        async with asyncio.timeout(5.0):
+            await asyncio.gather(tasks[0], tasks[2])
+        assert order == ["turn", 0, 2], "not what is due later"
+        tasks[1].cancel()
+        with loop.turns_left_to_others():
+            thread.join()
+
+    run(scenario())
+
+
+def test_what_has_leisure_is_done_although_no_thread_has_a_turn() -> None:
+    async def scenario() -> None:
+        began_s = time.monotonic()
+        async with asyncio.timeout(5.0):
+            await running_loop().at_leisure(0.02)
+        assert time.monotonic() - began_s >= 0.02
 
     run(scenario())
