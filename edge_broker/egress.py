@@ -50,7 +50,7 @@ class Egress:
         tracing: Tracing | None = None,
     ) -> None:
         """`on_read` gets what was read ahead of turns."""
-        self.accounts = Accounts(on_read, self._answering_late, running_loop().give_way)
+        self.accounts = Accounts(on_read, self._answering_late, running_loop())
         self._me = me
         self._tracing = tracing
         self._links = links

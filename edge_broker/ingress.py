@@ -99,7 +99,7 @@ class Ingress:
         for reader in readers:
             feed = self._readers.get(reader)
             outflow = None if feed is None else self._live.get(feed.key)
-            if outflow is not None and outflow.forward(now_s):
+            if outflow is not None and outflow.account(now_s):
                 self._pump.add(outflow)
                 self._pump.wake()
 

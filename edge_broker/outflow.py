@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from edge_broker.dds.shortcuts import GoneAhead, OutgoingAim
 from edge_broker.deadlines import DeadlineRouting, Group
 from edge_broker.history import HistoryCache
 from edge_broker.known_path import OpenPath
@@ -44,6 +45,9 @@ _PROMPT_BATCH_BYTES = 256 * 1024
 """A batch of a deadline topic is no larger: samples of others wait behind it on the same link."""
 _AIM_GOOD_S = 2.0
 """A sample that comes later than that after the one before goes where is best then."""
+_MOST_AHEAD = 64
+"""So many samples at most go ahead before anybody has looked again."""
+_MOST_WAYS = 2
 OUTFLOW_STATES = ("open", "blocked", "ending")
 
 
@@ -103,8 +107,11 @@ class Outflow:
         self.last_bytes = 0
         self._take = _FIRST_TAKE
         self._is_too_large_told = False
-        self._aimed_at: Group | None = None
-        self._head = b""
+        self._aimed_at: list[Group] = []
+        self._aimed_by: list[Group] = []
+        """All that were planned then."""
+        self._heads: list[bytes] = []
+        self._untraced_until = 0
         self._stream_id = stream_id(key)
         label = metrics.topic_label(topic)
         self._samples_in = metrics.samples_in.labels(topic=label)
@@ -216,10 +223,39 @@ class Outflow:
     def forward(self, now_s: float) -> bool:
         """Takes once from the source and sends it on; True when there may be more."""
         aim = self._aim
-        is_ahead = aim is not None and aim.lower()
-        ahead_ns = aim.sent_ns() if aim is not None and is_ahead else None
-        packed, instances, has_more = self.source.take(self._take, is_sent=ahead_ns is not None)
-        has_more |= is_ahead and packed.count > 1  # two are taken ahead when there are more
+        if aim is not None and aim.lower():
+            self._account(aim, now_s)
+        has_more = self._pass_on(now_s, None)
+        if self.last_count == 0:
+            self._take_aim(now_s)
+        return has_more
+
+    def account(self, now_s: float) -> bool:
+        """For samples that have gone ahead, while others may; True when there may be more that have
+        not."""
+        aim = self._aim
+        if aim is None or not self._account(aim, now_s) or aim.gone() is not None:
+            return self.forward(now_s)
+        if self._aimed_by != self.reach.last_plan or not self._may_aim:
+            self.settle_aim()
+        elif aim.keep(self._end_of_aim(), now_s + _AIM_GOOD_S):
+            return False
+        if aim.gone() is not None:
+            return self.forward(now_s)
+        self._take_aim(now_s)
+        return False
+
+    def _account(self, aim: OutgoingAim, now_s: float) -> bool:
+        """For all that has gone ahead, up to what was only taken; whether anything has."""
+        has_gone = False
+        while (gone := aim.gone()) is not None and gone.ways:
+            has_gone = True
+            self._pass_on(now_s, gone)
+        return has_gone
+
+    def _pass_on(self, now_s: float, gone: GoneAhead | None) -> bool:
+        """What the source gives now; `gone`: which has gone ahead."""
+        packed, instances, has_more = self.source.take(self._take, is_sent=gone is not None)
         self.has_more = has_more
         if self._trace is not None:
             self._taken_ns = time.time_ns()
@@ -240,9 +276,12 @@ class Outflow:
         if self.reach.deadline is not None:
             batch_bytes = min(batch_bytes, _PROMPT_BATCH_BYTES)
         for part in packed.parts(self._batch_samples, batch_bytes):
-            self._send(part, now_s, ahead_ns)
-        self._take_aim(now_s)
-        now_ns = time.time_ns() if ahead_ns is None else ahead_ns
+            self._send(part, now_s, gone)
+        now_ns = time.time_ns()
+        if gone is None:
+            self._take_aim(now_s)
+        else:
+            now_ns = gone.sent_ns
         self._ingress_hop.observe(max(0, now_ns - packed.first_ns) / 1e9)
         self._samples_in.inc(count)
         self._bytes_in.inc(size)
@@ -264,25 +303,27 @@ class Outflow:
             )
         return packed.only(places), [instances[at] for at in places] if instances else ()
 
-    def _send(self, packed: Packed, now_s: float, ahead_ns: int | None) -> None:
-        """`ahead_ns`: when it, a single sample, has gone ahead."""
+    def _send(self, packed: Packed, now_s: float, gone: GoneAhead | None) -> None:
+        """`gone`: how it, a single sample, has gone ahead."""
         stream = self.stream
         deadline = self.reach.deadline
         frame = b""
         unsent: list[str] = []
         sent_ns = 0
         oldest_ns = 0
-        aimed_at = None if ahead_ns is None else self._aimed_at
+        went: list[Group] = []
+        if gone is not None:
+            went = [group for at, group in enumerate(self._aimed_at) if gone.ways >> at & 1]
         if deadline is None:
             plan = self.reach.plan()
         else:
-            sent_ns = time.time_ns() if ahead_ns is None else ahead_ns
+            sent_ns = time.time_ns() if gone is None else gone.sent_ns
             oldest_ns = packed.oldest_ns
             plan = deadline.plan(
                 stream.destinations, oldest_ns, sent_ns, now_s, self._links.generation
             )
-        if aimed_at is not None and aimed_at not in plan:
-            plan = [*plan, aimed_at]  # it would have gone elsewhere by now
+        if gone is not None:  # it might go elsewhere by now
+            plan = [*plan, *(group for group in went if group not in plan)]
         trace = self._trace
         if trace is not None and not trace.is_chosen(stream.next_number):
             trace = None
@@ -291,7 +332,7 @@ class Outflow:
             frame = encode_batch(self.key, edges, stream.next_number, packed, sent_ns)
             if trace is not None:
                 frame = trace.mark(frame, group, plan, self._taken_ns)
-            if not (link.send_rest() if group == aimed_at else link.send(frame)):
+            if not (link.send_rest() if group in went else link.send(frame)):
                 unsent += edges
         if not frame:  # nobody can be reached now: it is kept for when somebody can
             frame = encode_batch(self.key, (), stream.next_number, packed)
@@ -318,36 +359,49 @@ class Outflow:
                 len(packed.payload),
             )
 
+    @property
+    def _may_aim(self) -> bool:
+        return not self.is_ending and self.stream.has_room and not self.patience_s
+
+    def _end_of_aim(self) -> int:
+        """The first number that may not go ahead: its batch is to be traced, or it is too far."""
+        first = self.stream.next_number
+        end = first + _MOST_AHEAD
+        if self._trace is None:
+            return end
+        self._untraced_until = max(self._untraced_until, first)
+        while self._untraced_until < end and not self._trace.is_chosen(self._untraced_until):
+            self._untraced_until += 1
+        return self._untraced_until
+
     def _take_aim(self, now_s: float) -> None:
-        """The next sample may take the shortcut, if it comes as lone as this one did."""
+        """The next samples may take the shortcut, if they come as lone as this one did."""
         source, stream = self.source, self.stream
-        if (
-            not isinstance(source, ReaderSource)
-            or source.lone_writer is None
-            or self.is_ending
-            or not stream.has_room
-            or self.patience_s
-            or (self._trace is not None and self._trace.is_chosen(stream.next_number))
-        ):
+        if not isinstance(source, ReaderSource) or source.lone_writer is None or not self._may_aim:
+            return
+        end = self._end_of_aim()
+        if end == stream.next_number:
             return
         plan = self.reach.last_plan
-        for group in plan:
-            if (descriptor := group.link.open_descriptor) is not None:
-                break
-        else:
+        if plan != self._aimed_by:
+            self._heads = [lone_batch_head(group.edges) for group in plan]
+            self._aimed_by = plan
+        ways = [
+            (descriptor, head, group)
+            for group, head in zip(plan, self._heads, strict=True)
+            if (descriptor := group.link.open_descriptor) is not None
+        ][:_MOST_WAYS]
+        if not ways:
             return
-        if self._aimed_at is None or group.edges != self._aimed_at.edges:
-            self._head = lone_batch_head(group.edges)
-        self._aimed_at = group
-        until_s = now_s + _AIM_GOOD_S
+        self._aimed_at = [group for _, _, group in ways]
         source.aim.set(
-            descriptor,
+            tuple((descriptor, head) for descriptor, head, _ in ways),
             source.lone_writer,
-            self._head,
             self._stream_id,
             stream.next_number,
-            until_s,
-            is_all=len(plan) == 1,
+            end,
+            now_s + _AIM_GOOD_S,
+            is_all=len(plan) == len(ways),
             is_timed=self.reach.deadline is not None,
         )
 

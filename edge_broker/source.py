@@ -65,13 +65,13 @@ class ReaderSource:
     def take(self, most: int, *, is_sent: bool = False) -> Taken:
         """`is_sent`: what comes has gone ahead and has its number, wherever its writer belongs by
         now."""
-        self.lone_writer = None
         if self._rest is not None:
             columns, self._rest = divide(self._rest, most)
             return _packed(columns, has_more=True)
         taken = samples.take(self.reader.ref, most)
         if taken is None:
             return _NOTHING
+        self.lone_writer = None
         if (
             isinstance(taken, Plain)
             and not self._translator.has_memory

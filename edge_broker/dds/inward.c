@@ -325,8 +325,10 @@ static int wait_for_news(int epoll, struct epoll_event *ready, int64_t at_most_n
     return found == 1 ? epoll_wait(epoll, ready, MOST_NEWS, 0) : found;
 }
 
-/* Returns as epoll_wait when there is something for Python to do: news, or to account for what was done
-   here, and that has rested. */
+enum { RESTED = -2 };
+
+/* Returns as epoll_wait when there is something for Python to do: news, or (0) to account for what was
+   done here; RESTED: to do so without hurry, while this goes on. */
 static int await_news(int epoll, struct epoll_event *ready, int64_t at_most_ns)
 {
     for (;;) {
@@ -334,12 +336,13 @@ static int await_news(int epoll, struct epoll_event *ready, int64_t at_most_ns)
         int64_t wait_ns = at_most_ns;
         if (is_resting)
             wait_ns = rest_until_ns - clock_ns(CLOCK_MONOTONIC);
-        if (is_resting && wait_ns <= 0)
-            return 0;
+        if (is_resting && wait_ns <= 0) {
+            rest_until_ns += LONG_REST_NS - wait_ns; /* unless that has been done by then */
+            return RESTED;
+        }
         int found = wait_for_news(epoll, ready, wait_ns);
-        /* What rested may have been accounted for by another turn. */
-        if (found == 0 && at_most_ns < 0 && !is_any_read)
-            continue;
+        if (found == 0 && is_resting)
+            continue; /* unless it has been accounted for by another turn */
         if (found != 1)
             return found;
         enum outcome outcome = receive(ready[0].data.fd);
@@ -350,8 +353,8 @@ static int await_news(int epoll, struct epoll_event *ready, int64_t at_most_ns)
 
 PyDoc_STRVAR(await_wires_doc,
              "await_wires(epoll, timeout ms) -> descriptors that have news, but for those that were\n"
-             "read meanwhile; None: nor is there anything to account for now. Blocks without the\n"
-             "interpreter lock");
+             "read meanwhile; True: there is only something to account for, without hurry; None: nor\n"
+             "is there that. Blocks without the interpreter lock");
 
 static PyObject *await_wires(PyObject *self, PyObject *args)
 {
@@ -363,6 +366,8 @@ static PyObject *await_wires(PyObject *self, PyObject *args)
     Py_BEGIN_ALLOW_THREADS
     found = await_news(epoll, ready, timeout_ms < 0 ? -1 : timeout_ms * INT64_C(1000000));
     Py_END_ALLOW_THREADS
+    if (found == RESTED)
+        Py_RETURN_TRUE;
     if (found <= 0 && !is_any_read)
         Py_RETURN_NONE;
     PyObject *list = PyList_New(found > 0 ? found : 0);

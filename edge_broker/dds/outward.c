@@ -1,6 +1,6 @@
-/* The shortcut of lone samples of deadline topics from DDS to a direct link. Python aims: it says what
-   may be done with the next sample of a reader. Who receives that in DDS does it at once, without
-   the interpreter, whatever Python does meanwhile; it is accounted for as the first thing of the
+/* The shortcut of lone samples from DDS to express links. Python aims: it says what may be done with
+   the next samples of a reader. Who receives them in DDS does it at once, without the
+   interpreter, whatever Python does meanwhile; it is accounted for as the first thing of the
    next turn of the loop, and before anything in this one that depends on it. Called by shortcuts.py
    and bulk.c. */
 
@@ -10,6 +10,9 @@
 
 #define ANY_STATE 0x7F
 #define MOST_AIMS 256
+#define MOST_WAYS 2
+/* Taken from one reader and not accounted for yet. What comes faster than that travels better together. */
+#define MOST_TAKEN 32
 
 int64_t clock_ns(clockid_t which)
 {
@@ -23,20 +26,33 @@ int64_t clock_ns(clockid_t which)
 static pthread_mutex_t aims = PTHREAD_MUTEX_INITIALIZER;
 
 typedef struct {
-    int32_t reader; /* 0: nobody's */
-    bool is_aimed, is_taken, is_listed, is_sent, is_all, is_timed, is_listening;
     int wire;
-    uint64_t writer, first;
-    int64_t until_ns, sent_ns;
-    blob to, stream;
-    store samples;
+    blob to;
+} way;
+
+typedef struct {
+    store samples; /* one, if it was sent */
+    int64_t sent_ns;
+    unsigned ways; /* it went, a bit for each */
+} shot_taken;
+
+typedef struct {
+    int32_t reader; /* 0: nobody's */
+    bool is_aimed, is_listed, is_all, is_timed, is_listening;
+    uint64_t writer, next, end; /* the next one's number, and the first that is not to be sent */
+    int64_t until_ns;
+    blob stream;
+    way ways[MOST_WAYS];
+    size_t way_count;
+    shot_taken taken[MOST_TAKEN]; /* in a circle */
+    size_t oldest, taken_count;
 } outgoing;
 
 static outgoing *outgoings[MOST_AIMS];
 
 /* What was taken from and is not accounted for, first things first. */
 static outgoing *taken_from[MOST_AIMS];
-static size_t taken_count;
+static size_t listed_count;
 volatile bool is_any_taken;
 
 static outgoing *outgoing_of(int32_t reader)
@@ -50,49 +66,63 @@ static outgoing *outgoing_of(int32_t reader)
 static void strike_off(outgoing *aim)
 {
     size_t kept = 0;
-    for (size_t at = 0; at < taken_count; at++)
+    for (size_t at = 0; at < listed_count; at++)
         if (taken_from[at] != aim)
             taken_from[kept++] = taken_from[at];
-    taken_count = kept;
+    listed_count = kept;
     aim->is_listed = false;
 }
 
 static void lower_wire(int wire)
 {
     for (size_t at = 0; at < MOST_AIMS && outgoings[at] != NULL; at++)
-        if (wire == 0 || outgoings[at]->wire == wire)
-            outgoings[at]->is_aimed = false;
+        for (size_t way = 0; way < outgoings[at]->way_count; way++)
+            if (wire == 0 || outgoings[at]->ways[way].wire == wire)
+                outgoings[at]->is_aimed = false;
 }
 
-/* Takes all the reader has if that is one sample, and more only if it is more. */
+/* Takes all the reader has if that is one sample, and more only if it is more. As long as everything is
+   as it was aimed for so are the next ones. */
 static enum shot send_lone(outgoing *aim)
 {
+    bool may_go = aim->next < aim->end && aim->taken_count < MOST_TAKEN;
     aim->is_aimed = false;
-    if (clock_ns(CLOCK_MONOTONIC) >= aim->until_ns)
+    if (!may_go || clock_ns(CLOCK_MONOTONIC) >= aim->until_ns)
         return MISSED;
-    fill(&aim->samples, aim->reader, 2, ANY_STATE);
-    if (aim->samples.count == 0)
+    shot_taken *shot = &aim->taken[(aim->oldest + aim->taken_count) % MOST_TAKEN];
+    fill(&shot->samples, aim->reader, 2, ANY_STATE);
+    if (shot->samples.count == 0)
         return MISSED;
-    aim->is_taken = is_any_taken = true;
-    aim->is_sent = false;
+    aim->taken_count++;
+    is_any_taken = true;
+    shot->ways = 0;
     if (!aim->is_listed)
-        taken_from[taken_count++] = aim;
+        taken_from[listed_count++] = aim;
     aim->is_listed = true;
-    const sample *only = aim->samples.samples;
-    if (aim->samples.count > 1)
+    const sample *only = shot->samples.samples;
+    if (shot->samples.count > 1)
         return MISSED;
-    if (!is_plain(&aim->samples) || only->info.publication_handle != aim->writer ||
+    if (!is_plain(&shot->samples) || only->info.publication_handle != aim->writer ||
         only->part.iov_len > MOST_SAMPLE)
         return SOON;
     uint8_t record[MOST_RECORD];
-    aim->sent_ns = clock_ns(CLOCK_REALTIME);
-    size_t size = encode(record, &aim->to, &aim->stream, aim->first, only,
-                         aim->is_timed ? aim->sent_ns : 0);
-    enum sent sent = send_record(aim->wire, record, size);
-    aim->is_sent = sent != NONE;
-    if (sent == PART)
-        lower_wire(aim->wire);
-    return aim->is_all && sent == ALL ? REST : SOON;
+    shot->sent_ns = clock_ns(CLOCK_REALTIME);
+    bool is_whole = true;
+    for (size_t at = 0; at < aim->way_count; at++) {
+        size_t size = encode(record, &aim->ways[at].to, &aim->stream, aim->next, only,
+                             aim->is_timed ? shot->sent_ns : 0);
+        enum sent sent = send_record(aim->ways[at].wire, record, size);
+        if (sent != NONE)
+            shot->ways |= 1u << at;
+        if (sent == PART)
+            lower_wire(aim->ways[at].wire);
+        is_whole = is_whole && sent == ALL;
+    }
+    if (!is_whole || !aim->is_all)
+        return SOON;
+    aim->next++;
+    aim->is_aimed = true;
+    return REST;
 }
 
 static enum shot shoot_at(int32_t reader, bool *is_taken)
@@ -102,7 +132,7 @@ static enum shot shoot_at(int32_t reader, bool *is_taken)
     outgoing *aim = outgoing_of(reader);
     if (aim != NULL && aim->is_aimed)
         outcome = send_lone(aim);
-    *is_taken = aim != NULL && aim->is_taken;
+    *is_taken = aim != NULL && aim->taken_count > 0;
     pthread_mutex_unlock(&aims);
     return outcome;
 }
@@ -148,11 +178,12 @@ void take_shot(int32_t reader, store *into)
 {
     pthread_mutex_lock(&aims);
     outgoing *aim = outgoing_of(reader);
-    if (aim != NULL && aim->is_taken) {
+    if (aim != NULL && aim->taken_count > 0) {
         store empty = *into;
-        *into = aim->samples;
-        aim->samples = empty;
-        aim->is_taken = false;
+        *into = aim->taken[aim->oldest].samples;
+        aim->taken[aim->oldest].samples = empty;
+        aim->oldest = (aim->oldest + 1) % MOST_TAKEN;
+        aim->taken_count--;
     }
     pthread_mutex_unlock(&aims);
 }
@@ -182,12 +213,12 @@ static PyObject *taken(PyObject *self, PyObject *unused)
     int32_t readers[MOST_AIMS];
     size_t count = 0;
     pthread_mutex_lock(&aims);
-    for (size_t at = 0; at < taken_count; at++) {
+    for (size_t at = 0; at < listed_count; at++) {
         taken_from[at]->is_listed = false;
-        if (taken_from[at]->is_taken)
+        if (taken_from[at]->taken_count > 0)
             readers[count++] = taken_from[at]->reader;
     }
-    taken_count = 0;
+    listed_count = 0;
     is_any_taken = false;
     pthread_mutex_unlock(&aims);
     PyObject *list = PyList_New((Py_ssize_t)count);
@@ -213,30 +244,60 @@ static outgoing *aim_for(int32_t reader)
 }
 
 PyDoc_STRVAR(aim_out_doc,
-             "aim_out(reader, wire, writer, to, stream, first, until monotonic ns, is all, is timed)\n"
-             "-> whether its next sample will be sent at once, if it is that writer's and comes\n"
-             "until then; all: it goes nowhere else; timed: it says when");
+             "aim_out(reader, ((wire, to), ...), writer, stream, first, end, until monotonic ns, is\n"
+             "all, is timed) -> whether its next samples, up to number `end`, will be sent at once, if\n"
+             "they are that writer's and come until then; all: they go nowhere else; timed: they\n"
+             "say when");
+
+static bool get_ways(PyObject *given, way *ways, size_t *count)
+{
+    Py_ssize_t size = PyTuple_Size(given);
+    if (size < 1 || size > MOST_WAYS) {
+        PyErr_SetString(PyExc_ValueError, "one or two ways");
+        return false;
+    }
+    for (Py_ssize_t at = 0; at < size; at++) {
+        Py_buffer to;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, at), "iy*", &ways[at].wire, &to))
+            return false;
+        bool is_room = copy(&ways[at].to, &to);
+        PyBuffer_Release(&to);
+        if (!is_room)
+            size = 0; /* the long way, then */
+    }
+    *count = (size_t)size;
+    return true;
+}
 
 static PyObject *aim_out(PyObject *self, PyObject *args)
 {
     (void)self;
-    int reader, wire, is_all, is_timed;
-    unsigned long long writer, first;
+    int reader, is_all, is_timed;
+    unsigned long long writer, first, end;
     long long until_ns;
-    Py_buffer to, stream;
-    if (!PyArg_ParseTuple(args, "iiKy*y*KLpp", &reader, &wire, &writer, &to, &stream, &first,
-                          &until_ns, &is_all, &is_timed))
+    way ways[MOST_WAYS];
+    size_t way_count;
+    PyObject *given;
+    Py_buffer stream;
+    if (!PyArg_ParseTuple(args, "iO!Ky*KKLpp", &reader, &PyTuple_Type, &given, &writer, &stream,
+                          &first, &end, &until_ns, &is_all, &is_timed))
         return NULL;
+    if (!get_ways(given, ways, &way_count)) {
+        PyBuffer_Release(&stream);
+        return NULL;
+    }
     pthread_mutex_lock(&aims);
-    outgoing *aim = aim_for(reader);
-    bool is_aimed = aim != NULL && !aim->is_aimed && !aim->is_taken && copy(&aim->to, &to) &&
-                    copy(&aim->stream, &stream);
+    outgoing *aim = way_count ? aim_for(reader) : NULL;
+    bool is_aimed =
+        aim != NULL && !aim->is_aimed && !aim->taken_count && copy(&aim->stream, &stream);
     bool is_new = is_aimed && !aim->is_listening;
     if (is_aimed) {
         aim->reader = reader;
-        aim->wire = wire;
+        memcpy(aim->ways, ways, sizeof ways);
+        aim->way_count = way_count;
         aim->writer = writer;
-        aim->first = first;
+        aim->next = first;
+        aim->end = end;
         aim->until_ns = until_ns;
         aim->is_all = is_all;
         aim->is_timed = is_timed;
@@ -246,16 +307,41 @@ static PyObject *aim_out(PyObject *self, PyObject *args)
     if (is_aimed) {
         pthread_mutex_lock(&aims);
         aim->is_listening |= is_listening;
-        is_aimed = aim->is_aimed = !has_rest(wire);
+        aim->is_aimed = true;
+        for (size_t at = 0; at < way_count; at++)
+            aim->is_aimed = aim->is_aimed && !has_rest(ways[at].wire);
+        is_aimed = aim->is_aimed;
         pthread_mutex_unlock(&aims);
     }
-    PyBuffer_Release(&to);
     PyBuffer_Release(&stream);
     return PyBool_FromLong(is_aimed);
 }
 
+PyDoc_STRVAR(keep_aim_doc,
+             "keep_aim(reader, end, until monotonic ns) -> whether its next samples are still sent at\n"
+             "once, as they were, from now on up to this number and until then");
+
+static PyObject *keep_aim(PyObject *self, PyObject *args)
+{
+    (void)self;
+    int reader;
+    unsigned long long end;
+    long long until_ns;
+    if (!PyArg_ParseTuple(args, "iKL", &reader, &end, &until_ns))
+        return NULL;
+    pthread_mutex_lock(&aims);
+    outgoing *aim = outgoing_of(reader);
+    bool is_aimed = aim != NULL && aim->is_aimed;
+    if (is_aimed) {
+        aim->end = end;
+        aim->until_ns = until_ns;
+    }
+    pthread_mutex_unlock(&aims);
+    return PyBool_FromLong(is_aimed);
+}
+
 PyDoc_STRVAR(lower_out_doc,
-             "lower_out(reader) -> whether a sample was taken and is still to be accounted for;\n"
+             "lower_out(reader) -> whether samples were taken and are still to be accounted for;\n"
              "from now on none is");
 
 static PyObject *lower_out(PyObject *self, PyObject *reader)
@@ -266,7 +352,7 @@ static PyObject *lower_out(PyObject *self, PyObject *reader)
         return NULL;
     pthread_mutex_lock(&aims);
     outgoing *aim = outgoing_of((int32_t)which);
-    bool is_taken = aim != NULL && aim->is_taken;
+    bool is_taken = aim != NULL && aim->taken_count > 0;
     if (aim != NULL)
         aim->is_aimed = false;
     pthread_mutex_unlock(&aims);
@@ -274,7 +360,8 @@ static PyObject *lower_out(PyObject *self, PyObject *reader)
 }
 
 PyDoc_STRVAR(sent_doc,
-             "sent(reader) -> when (ns) the sample that was taken ahead was sent, or None; once");
+             "sent(reader) -> (when (ns), the ways it went, a bit for each) of what take() gives next\n"
+             "because it was taken ahead, or None");
 
 static PyObject *sent(PyObject *self, PyObject *reader)
 {
@@ -284,14 +371,13 @@ static PyObject *sent(PyObject *self, PyObject *reader)
         return NULL;
     pthread_mutex_lock(&aims);
     outgoing *aim = outgoing_of((int32_t)which);
-    bool is_sent = aim != NULL && aim->is_sent;
-    int64_t sent_ns = is_sent ? aim->sent_ns : 0;
-    if (is_sent)
-        aim->is_sent = false;
+    bool is_taken = aim != NULL && aim->taken_count > 0;
+    int64_t sent_ns = is_taken ? aim->taken[aim->oldest].sent_ns : 0;
+    unsigned ways = is_taken ? aim->taken[aim->oldest].ways : 0;
     pthread_mutex_unlock(&aims);
-    if (!is_sent)
+    if (!is_taken)
         Py_RETURN_NONE;
-    return PyLong_FromLongLong(sent_ns);
+    return Py_BuildValue("(LI)", (long long)sent_ns, ways);
 }
 
 PyDoc_STRVAR(forget_doc, "forget(reader): it is about to be deleted");
@@ -305,9 +391,11 @@ static PyObject *forget(PyObject *self, PyObject *reader)
     pthread_mutex_lock(&aims);
     outgoing *aim = outgoing_of((int32_t)which);
     if (aim != NULL && which) {
-        let_go(&aim->samples);
+        for (size_t at = 0; at < MOST_TAKEN; at++)
+            let_go(&aim->taken[at].samples);
         strike_off(aim);
-        aim->is_aimed = aim->is_taken = aim->is_sent = aim->is_listening = false;
+        aim->taken_count = 0;
+        aim->is_aimed = aim->is_listening = false;
         aim->reader = 0;
     }
     pthread_mutex_unlock(&aims);
@@ -352,6 +440,7 @@ PyMethodDef outward_methods[] = {
     {"wake_by", wake_by, METH_O, wake_by_doc},
     {"taken", taken, METH_NOARGS, taken_doc},
     {"aim_out", aim_out, METH_VARARGS, aim_out_doc},
+    {"keep_aim", keep_aim, METH_VARARGS, keep_aim_doc},
     {"lower_out", lower_out, METH_O, lower_out_doc},
     {"sent", sent, METH_O, sent_doc},
     {"forget", forget, METH_O, forget_doc},

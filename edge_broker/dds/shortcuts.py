@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from edge_broker.dds.samples import IS_COMPILED
 from gateway.shared_loop import SharedLoop
@@ -17,8 +18,16 @@ if IS_COMPILED:
     from edge_broker.dds import bulk
 
 
+class GoneAhead(NamedTuple):
+    """A sample that was taken ahead; the reader gives it next."""
+
+    sent_ns: int
+    ways: int
+    """It went, a bit for each; none: it was only taken, perhaps with another one."""
+
+
 class OutgoingAim:
-    """Of one reader: what to do with its next sample, if it comes alone. That may happen at any
+    """Of one reader: what to do with its next samples, if they come alone. That may happen at any
     moment, also during a turn, until the aim is lowered."""
 
     def __init__(self, reader: int) -> None:
@@ -28,35 +37,41 @@ class OutgoingAim:
 
     def set(
         self,
-        wire: int,
+        ways: tuple[tuple[int, bytes], ...],
         writer: int,
-        to: bytes,
         stream: bytes,
         first: int,
+        end: int,
         until_s: float,
         *,
         is_all: bool,
         is_timed: bool,
     ) -> None:
-        """If it is this writer's and comes until then it is sent at once as number `first`.
-        `is_all`: and nowhere else. `is_timed`: it says when."""
+        """Those that are this writer's and come until then are sent at once, as number `first` and
+        so on, up to `end`. `ways`: the wires they go over, one or two, with what frames for each
+        begin with. `is_all`: and nowhere else. `is_timed`: they say when."""
         if IS_COMPILED:
             self._is_set = bulk.aim_out(
-                self._reader, wire, writer, to, stream, first, int(until_s * 1e9), is_all, is_timed
+                self._reader, ways, writer, stream, first, end, int(until_s * 1e9), is_all, is_timed
             )
 
+    def keep(self, end: int, until_s: float) -> bool:
+        """Whether they still are; then up to this number and until then."""
+        return self._is_set and bulk.keep_aim(self._reader, end, int(until_s * 1e9))
+
     def lower(self) -> bool:
-        """Nothing is taken ahead any more. Whether something was: the reader gives it next, and
-        `sent_ns` is to be asked before it does."""
-        if self._is_set:
+        """Nothing is taken ahead any more. Whether something was: the reader gives that next, one
+        by one, and `gone` is to be asked before each."""
+        if self._is_set or self._is_taken:
             self._is_set = False
             self._is_taken = bulk.lower_out(self._reader)
         return self._is_taken
 
-    def sent_ns(self) -> int | None:
-        """When what was taken ahead was sent; None: it was not."""
-        self._is_taken = False
-        return bulk.sent(self._reader)
+    def gone(self) -> GoneAhead | None:
+        """What was taken ahead and the reader gives next."""
+        found = bulk.sent(self._reader) if self._is_set or self._is_taken else None
+        self._is_taken = found is not None
+        return None if found is None else GoneAhead(*found)
 
     def close(self) -> None:
         """The reader is about to be deleted."""
@@ -123,7 +138,7 @@ class Accounts:
         self,
         on_read: Callable[[int, bytes], None],
         answering: Callable[[int], AbstractContextManager[object]],
-        give_way: Callable[[], object],
+        loop: SharedLoop,
     ) -> None:
         """`on_read` gets what was read from a wire, within `answering`, which is told when the
         first of it was."""
@@ -131,7 +146,7 @@ class Accounts:
         """When what is being accounted for was read; 0: nothing is."""
         self._on_read = on_read
         self._answering = answering
-        self._give_way = give_way
+        self._loop = loop
 
     def settle(self) -> bool:
         """Accounts for what has been read so far; whether there was anything."""
@@ -142,9 +157,10 @@ class Accounts:
             with self._answering(chunks[0][2]):
                 for wire, chunk, self.read_at_ns in chunks:
                     self._on_read(wire, chunk)
-                    self._give_way()
+                    self._loop.give_way()
         finally:
             self.read_at_ns = 0
+        self._loop.begin_leisure()
         return True
 
 

@@ -11,19 +11,23 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Literal, Protocol
 
 _FOR_EVER_MS = -1
 _MOST_BUSY_S = 0.002
 """As long as there is always more to read, the loop has a turn so often."""
 
 
+News = list[int] | Literal[True] | None
+"""Descriptors that are readable, but for one that was read: before they are read what was read
+ahead is to be accounted for. True: only that, without hurry. None: nor is there that."""
+
+
 class Ahead(Protocol):
     """Reads wires and writes on them at any time, ahead of what happens in the next turn."""
 
-    def wait(self, epoll: int, timeout_ms: int) -> list[int] | None:
-        """Descriptors that are readable, but for one that was read; None: neither is there any,
-        nor is there anything to account for before more is read. -1: as long as it takes."""
+    def wait(self, epoll: int, timeout_ms: int) -> News:
+        """Waits so long; -1: as long as it takes."""
         ...
 
     def watch(self, descriptor: int, is_at_boundary: bool) -> None:
@@ -48,7 +52,7 @@ class Ahead(Protocol):
 class _Compiled(Protocol):
     """A module that does that in compiled code."""
 
-    def await_wires(self, epoll: int, timeout_ms: int, /) -> list[int] | None: ...
+    def await_wires(self, epoll: int, timeout_ms: int, /) -> News: ...
     def watch(self, wire: int, is_at_boundary: bool, /) -> bool: ...
     def lower(self, wire: int, /) -> None: ...
     def send(self, wire: int, record: bytes | memoryview, /) -> int: ...
@@ -61,7 +65,7 @@ class CompiledAhead(Ahead):
     def __init__(self, compiled: _Compiled) -> None:
         self._compiled = compiled
 
-    def wait(self, epoll: int, timeout_ms: int) -> list[int] | None:
+    def wait(self, epoll: int, timeout_ms: int) -> News:
         return self._compiled.await_wires(epoll, timeout_ms)
 
     def watch(self, descriptor: int, is_at_boundary: bool) -> None:
@@ -132,21 +136,28 @@ class WireReader:
         if on_readable is not None:
             on_readable(chunk)
 
-    def _wait(self, timeout_ms: int) -> list[int] | None:
+    def _wait(self, timeout_ms: int) -> News:
         if self.ahead is not None:
             return self.ahead.wait(self._epoll.fileno(), timeout_ms)
         return [descriptor for descriptor, _ in self._epoll.poll(timeout_ms / 1e3)] or None
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._is_stopping:
-            self._read(self._wait(_FOR_EVER_MS) or [])
+            self._heed(self._wait(_FOR_EVER_MS), loop)
             until_s = time.monotonic() + _MOST_BUSY_S
-            while (ready := self._wait(0)) is not None and not self._is_stopping:
+            while (news := self._wait(0)) is not None and not self._is_stopping:
                 if time.monotonic() > until_s:
                     self._let_loop_pass(loop)
                     until_s = time.monotonic() + _MOST_BUSY_S
-                self._read(ready)
+                self._heed(news, loop)
         loop.call_soon_threadsafe(self._ended.set_result, None)
+
+    def _heed(self, news: News, loop: asyncio.AbstractEventLoop) -> None:
+        if news is True:
+            # Not here: what comes meanwhile can go on being read ahead.
+            loop.call_soon_threadsafe(self.settle)
+        else:
+            self._read(news or [])
 
     def _read(self, ready: list[int]) -> None:
         readers = self._readers
