@@ -362,7 +362,7 @@ static PyObject *write_columns(PyObject *self, PyObject *const *args, Py_ssize_t
     }
     size_t at = (size_t)start;
     int32_t code = 0;
-    if (total - at == 1 && was_written((int32_t)writer, time_of[at], &code)) {
+    if (at < total && was_written((int32_t)writer, time_of[at], total - at == 1, &code)) {
         result = Py_BuildValue("(ni)", (Py_ssize_t)(code ? at : total), (int)code);
         goto done;
     }

@@ -103,8 +103,9 @@ extern PyMethodDef outward_methods[];
 
 /* ------------------------------------------------------------ inward.c */
 
-/* Whether this sample was written ahead, and what DDS said. Told once. */
-bool was_written(int32_t writer, int64_t time, int32_t *code);
+/* Whether this sample was written ahead, and what DDS said. Told once. If not, nothing is any more: another
+   copy of what is about to be written may come at any moment. */
+bool was_written(int32_t writer, int64_t time, bool is_lone, int32_t *code);
 
 extern PyMethodDef inward_methods[];
 

@@ -141,17 +141,20 @@ static void strike(size_t at)
     memmove(&written[at], &written[at + 1], (written_count - at) * sizeof written[0]);
 }
 
-bool was_written(int32_t writer, int64_t time, int32_t *code)
+bool was_written(int32_t writer, int64_t time, bool is_lone, int32_t *code)
 {
     bool is_found = false;
     pthread_mutex_lock(&aims);
-    for (size_t at = 0; at < written_count && !is_found; at++)
+    for (size_t at = 0; is_lone && at < written_count && !is_found; at++)
         if (written[at].writer == writer && written[at].time == time) {
             *code = written[at].code;
             written_ns = written[at].written_ns;
             strike(at);
             is_found = true;
         }
+    for (size_t at = 0; !is_found && at < MOST_AIMS && incomings[at] != NULL; at++)
+        if (incomings[at]->writer == writer)
+            incomings[at]->is_aimed = false;
     pthread_mutex_unlock(&aims);
     return is_found;
 }

@@ -6,6 +6,7 @@ there is none.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -144,22 +145,27 @@ class Accounts:
         first of it was."""
         self.read_at_ns = 0
         """When what is being accounted for was read; 0: nothing is."""
+        self._chunks: deque[tuple[int, bytes, int]] = deque()
         self._on_read = on_read
         self._answering = answering
         self._loop = loop
 
     def settle(self) -> bool:
-        """Accounts for what has been read so far; whether there was anything."""
-        chunks = bulk.read() if IS_COMPILED else ()
-        if not chunks:
+        """Accounts for what has been read so far; whether there was anything. May be called within
+        itself, where something must not go on before: first things come first all the same."""
+        if IS_COMPILED:
+            self._chunks.extend(bulk.read())
+        if not self._chunks:
             return False
+        outer_ns = self.read_at_ns
         try:
-            with self._answering(chunks[0][2]):
-                for wire, chunk, self.read_at_ns in chunks:
+            with self._answering(self._chunks[0][2]):
+                while self._chunks:
+                    wire, chunk, self.read_at_ns = self._chunks.popleft()
                     self._on_read(wire, chunk)
                     self._loop.give_way()
         finally:
-            self.read_at_ns = 0
+            self.read_at_ns = outer_ns
         self._loop.begin_leisure()
         return True
 

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, nullcontext, suppress
 
 import pytest
 from cyclonedds.core import GuardCondition, WaitSet
@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from edge_broker.dds import bulk, native, samples, shortcuts
 from edge_broker.dds.samples import Plain as Taken
 from edge_broker.dds.shortcuts import IncomingAim, OutgoingAim
+from gateway.shared_loop import SharedLoop
 from gateway.tunnel import messages
 from gateway.tunnel.columns import pack
 from gateway.tunnel.frames import (
@@ -671,6 +672,41 @@ def test_what_ended_with_its_link_does_not_keep_others_from_going_ahead(
     assert inwards.aim.lower()
     inwards.aim.set(inwards.writer, 11)
     assert not inwards.aim.lower()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_the_edge_has_written_is_not_written_again(
+    inwards: In, wires: Wires, count: int
+) -> None:
+    """A copy may come while the edge writes what it got another way; nothing need have lowered the
+    aim before."""
+    inwards.aim.set(inwards.writer, 8)
+    batch = batch_of([inwards.sample] * count, [77, 78][:count])
+    assert samples.write(inwards.writer, batch, 0, never) == count
+    wires.far.sendall(_records(inwards.frame()))
+    assert wires.wait() == []
+    assert len(read()) == 1
+    assert inwards.arrived() == [77, 78][:count]
+
+
+def test_what_was_read_is_accounted_for_in_that_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when accounting for one thing asks for all others."""
+    chunks = [[(1, b"a", 10), (1, b"b", 20)], [(1, b"c", 30)]]
+    monkeypatch.setattr(bulk, "read", lambda: chunks.pop(0) if chunks else [])
+    order: list[tuple[bytes, int]] = []
+
+    def on_read(wire: int, chunk: bytes) -> None:
+        order.append((chunk, accounts.read_at_ns))
+        if chunk == b"a":
+            assert accounts.settle()
+            assert not accounts.settle()
+            assert accounts.read_at_ns == 10
+
+    with closing(SharedLoop()) as loop:
+        accounts = shortcuts.Accounts(on_read, nullcontext, loop)
+        assert accounts.settle()
+    assert order == [(b"a", 10), (b"b", 20), (b"c", 30)]
+    assert accounts.read_at_ns == 0
 
 
 @pytest.mark.parametrize("why", ["lowered", "unwatched"])
