@@ -71,13 +71,18 @@ static incoming *incoming_of(const uint8_t *stream, size_t size)
     return NULL;
 }
 
+/* Whether there is no hurry with a frame: it has been written, or is a copy of what was. */
 static bool write_ahead(text frame)
 {
     lone found;
     if (!read_frame(frame, &found) || !is_encoded(found.payload.at, found.uniform))
         return false;
     incoming *aim = incoming_of(found.stream.at, (size_t)(found.stream.end - found.stream.at));
-    if (aim == NULL || !aim->is_aimed || aim->next != found.first || written_count == MOST_WRITTEN)
+    if (aim == NULL || !aim->is_aimed)
+        return false;
+    if (found.first < aim->next)
+        return true;
+    if (found.first > aim->next || written_count == MOST_WRITTEN)
         return false;
     container value = {(void *)(uintptr_t)found.payload.at, found.uniform};
     uint64_t time;
@@ -346,11 +351,18 @@ static int await_news(int epoll, struct epoll_event *ready, int64_t at_most_ns)
         int found = wait_for_news(epoll, ready, wait_ns);
         if (found == 0 && is_resting)
             continue; /* unless it has been accounted for by another turn */
-        if (found != 1)
+        if (found <= 0)
             return found;
-        enum outcome outcome = receive(ready[0].data.fd);
-        if (outcome != WRITTEN)
-            return outcome == UNTOUCHED ? 1 : 0;
+        int left = 0;
+        bool is_hurried = false;
+        for (int at = 0; at < found; at++) {
+            enum outcome outcome = is_hurried ? UNTOUCHED : receive(ready[at].data.fd);
+            is_hurried = is_hurried || outcome == READ;
+            if (outcome == UNTOUCHED)
+                ready[left++] = ready[at];
+        }
+        if (left > 0 || is_hurried)
+            return left;
     }
 }
 

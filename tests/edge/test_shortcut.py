@@ -674,6 +674,28 @@ def test_what_ended_with_its_link_does_not_keep_others_from_going_ahead(
     assert not inwards.aim.lower()
 
 
+def test_there_is_no_hurry_with_a_copy(inwards: In, wires: Wires) -> None:
+    """What comes behind it goes on ahead."""
+    inwards.aim.set(inwards.writer, 8)
+    other = Wires()
+    try:
+        records = [_records(inwards.frame(number, time_ns=number)) for number in (8, 9)]
+        wires.far.sendall(records[0])
+        assert wires.wait() is True
+        other.far.sendall(records[0] + records[1])
+        assert other.wait() is True
+        assert inwards.arrived() == [8, 9]
+        wires.far.sendall(records[1])
+        chunks = read()
+        while len(chunks) < 3:
+            assert wires.wait() is True
+            chunks += [(wire, chunk) for wire, chunk, _ in bulk.read()]
+        assert [len(chunk) // len(records[0]) for _, chunk in chunks] == [1, 2, 1]
+        assert inwards.arrived() == []
+    finally:
+        other.close()
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_the_edge_has_written_is_not_written_again(
     inwards: In, wires: Wires, count: int
