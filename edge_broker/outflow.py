@@ -223,12 +223,14 @@ class Outflow:
     def forward(self, now_s: float) -> bool:
         """Takes once from the source and sends it on; True when there may be more."""
         aim = self._aim
+        is_taken = False
         if aim is not None and aim.lower():
             self._account(aim, now_s)
-        has_more = self._pass_on(now_s, None)
+            is_taken = aim.gone() is not None
+        self.has_more = self._pass_on(now_s, None) or is_taken  # two are when there are more
         if self.last_count == 0:
             self._take_aim(now_s)
-        return has_more
+        return self.has_more
 
     def account(self, now_s: float) -> bool:
         """For samples that have gone ahead, while others may; True when there may be more that have
@@ -256,7 +258,6 @@ class Outflow:
     def _pass_on(self, now_s: float, gone: GoneAhead | None) -> bool:
         """What the source gives now; `gone`: which has gone ahead."""
         packed, instances, has_more = self.source.take(self._take, is_sent=gone is not None)
-        self.has_more = has_more
         if self._trace is not None:
             self._taken_ns = time.time_ns()
         if len(packed.payload) > MOST_SAMPLE_BYTES and packed.largest > MOST_SAMPLE_BYTES:
