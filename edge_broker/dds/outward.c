@@ -11,8 +11,10 @@
 #define ANY_STATE 0x7F
 #define MOST_AIMS 256
 #define MOST_WAYS 2
-/* Taken from one reader and not accounted for yet. What comes faster than that travels better together. */
+/* Taken from one reader, or from all, and not accounted for yet. What comes faster than that travels
+   better together: to account for samples one by one takes several times as long. */
 #define MOST_TAKEN 32
+#define MOST_TAKEN_OF_ALL 64
 
 int64_t clock_ns(clockid_t which)
 {
@@ -52,7 +54,7 @@ static outgoing *outgoings[MOST_AIMS];
 
 /* What was taken from and is not accounted for, first things first. */
 static outgoing *taken_from[MOST_AIMS];
-static size_t listed_count;
+static size_t listed_count, taken_of_all;
 volatile bool is_any_taken;
 
 static outgoing *outgoing_of(int32_t reader)
@@ -85,7 +87,8 @@ static void lower_wire(int wire)
    as it was aimed for so are the next ones. */
 static enum shot send_lone(outgoing *aim)
 {
-    bool may_go = aim->next < aim->end && aim->taken_count < MOST_TAKEN;
+    bool may_go = aim->next < aim->end && aim->taken_count < MOST_TAKEN &&
+                  taken_of_all < MOST_TAKEN_OF_ALL;
     aim->is_aimed = false;
     if (!may_go || clock_ns(CLOCK_MONOTONIC) >= aim->until_ns)
         return MISSED;
@@ -94,6 +97,7 @@ static enum shot send_lone(outgoing *aim)
     if (shot->samples.count == 0)
         return MISSED;
     aim->taken_count++;
+    taken_of_all++;
     is_any_taken = true;
     shot->ways = 0;
     if (!aim->is_listed)
@@ -184,6 +188,7 @@ void take_shot(int32_t reader, store *into)
         aim->taken[aim->oldest].samples = empty;
         aim->oldest = (aim->oldest + 1) % MOST_TAKEN;
         aim->taken_count--;
+        taken_of_all--;
     }
     pthread_mutex_unlock(&aims);
 }
@@ -394,6 +399,7 @@ static PyObject *forget(PyObject *self, PyObject *reader)
         for (size_t at = 0; at < MOST_TAKEN; at++)
             let_go(&aim->taken[at].samples);
         strike_off(aim);
+        taken_of_all -= aim->taken_count;
         aim->taken_count = 0;
         aim->is_aimed = aim->is_listening = false;
         aim->reader = 0;
