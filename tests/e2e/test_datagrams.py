@@ -76,7 +76,7 @@ def wait_for_repairs(fabric: Fabric, more: int) -> None:
 def begin(fabric: Fabric, topic: str, *qos: str, size: int = 16) -> tuple[Process, Process]:
     subscriber = subscribe(fabric, "b", topic, DEADLINE, *qos)
     publisher = publish(fabric, "a", topic, *FLOW, *qos, f"--size={size}")
-    subscriber.wait_for_line('"index": 5,', 30.0)
+    wait_until(lambda: len(indices(subscriber)) > 5, 30.0, "the first samples")
     return publisher, subscriber
 
 
