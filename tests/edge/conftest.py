@@ -14,6 +14,7 @@ from edge_broker import pairs as pairs_module
 from edge_broker.dds import bulk, bulk_in_python, native, samples
 from tests.edge.parts import FAR, NEAR, Machine
 from tests.edge.path_parts import Clocks, World
+from tests.edge.shortcut_parts import Wires
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +60,10 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
 @pytest.fixture
 def world(clocks: Clocks) -> World:
     return World(clocks)
+
+
+@pytest.fixture
+def wires() -> Iterator[Wires]:
+    wires = Wires()
+    yield wires
+    wires.close()
