@@ -350,7 +350,7 @@ static int await_news(int epoll, struct epoll_event *ready, int64_t at_most_ns)
         }
         int found = wait_for_news(epoll, ready, wait_ns);
         if (found == 0 && is_resting)
-            continue; /* unless it has been accounted for by another turn */
+            continue; /* it has rested, or has been accounted for by another turn */
         if (found <= 0)
             return found;
         int left = 0;
