@@ -136,9 +136,10 @@ class DatagramChoice:
         """On a path that takes so long. `is_order_kept`: what is made again is to come before what
         was sent after it, because what comes later is dropped."""
         within_s = REPAIR_SHARE * (level_s or 0.0)
+        lost_twice = self.lost_share**2
         members = 1 if is_order_kept else MEMBERS_MOST
-        if not is_order_kept and self.lost_share > 0.0:
-            members = int(LOST_TWICE_MOST / self.lost_share**2)
+        if members * lost_twice > LOST_TWICE_MOST:
+            members = int(LOST_TWICE_MOST / lost_twice)
         return Repair(
             min(REPAIR_MOST_S, max(REPAIR_LEAST_S, within_s)), min(MEMBERS_MOST, max(1, members))
         )

@@ -37,6 +37,8 @@ no slower if it is the preferred one."""
 FASTER_MOST_S = 60.0
 """Each time the preferred one is left for being slower it takes twice as long, up to that: paths
 that lose packets are slow for seconds now and then, and going to and fro serves nobody."""
+_FASTER_DOUBLINGS = 5
+"""More change nothing."""
 FASTER_CALM_S = 300.0
 """After so long that is forgotten."""
 FASTER_SHARE = 0.9
@@ -235,7 +237,7 @@ class PathChooser:
         else:
             self._faster_since_s = None
             if not is_preferred:
-                self._left_slow = 1 + self._times_left_slow(now_s)
+                self._left_slow = min(_FASTER_DOUBLINGS, 1 + self._times_left_slow(now_s))
                 self._left_slow_s = now_s
         self._primary = best.quality.name
         self._return_of(best.quality).rest()

@@ -18,6 +18,8 @@ RETURN_DOUBTFUL_S = 30.0
 RETURN_MOST_S = 600.0
 CALM_S = 300.0
 """After so long without having been left a path is waited for as if it never had been."""
+_MOST_DOUBLINGS = 10
+"""More change nothing: the wait is as long as it gets."""
 TRIAL_S = 1.0
 TRIAL_DOUBTFUL_MOST_S = 30.0
 
@@ -63,7 +65,8 @@ class PathReturn:
         is_doubtful = quality.habitual_share(budget_s) > target
         if self.trying_since_s is None:
             wait_s = RETURN_DOUBTFUL_S if is_doubtful else RETURN_S
-            wait_s = min(RETURN_MOST_S, wait_s * 2 ** max(0, self._departures - 1))
+            doublings = min(_MOST_DOUBLINGS, max(0, self._departures - 1))
+            wait_s = min(RETURN_MOST_S, wait_s * 2**doublings)
             if now_s - self._fine_since_s >= wait_s:
                 self.trying_since_s = now_s
         elif is_doubtful:

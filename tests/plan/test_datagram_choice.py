@@ -169,3 +169,17 @@ def test_a_repair_is_of_the_fewer_datagrams_the_more_are_lost_and_comes_soon() -
     assert world.choice.repair(0.25).within_s == pytest.approx(0.0125)
     assert world.choice.repair(10.0).within_s == datagram_choice.REPAIR_MOST_S
     assert world.choice.repair(None).within_s == datagram_choice.REPAIR_LEAST_S
+
+
+def test_a_loss_of_long_ago_is_as_good_as_none() -> None:
+    """It fades for ever and never is nothing: what is computed from it has to bear that."""
+    choice = DatagramChoice()
+    path = PathQuality("express")
+    counts = Counts(200, 1, 0)
+    choice.review(0.0, path, None, counts)
+    assert choice.lost_share > 0.0
+    for second in range(3000):
+        counts = Counts(counts.sent + 200, counts.lost, 0)
+        choice.review(float(second), path, None, counts)
+        assert 1 <= choice.repair(0.1).most_members <= datagram_choice.MEMBERS_MOST
+    assert choice.repair(0.1).most_members == datagram_choice.MEMBERS_MOST
