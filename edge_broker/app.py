@@ -64,6 +64,7 @@ _log = get_logger("edge")
 
 _TICK_S = 0.05
 _OBSERVE_EVERY_TICKS = 20
+_LOOK_ROUND_EVERY_TICKS = 200
 _REMINDER_S = 30.0
 _DRAIN_S = 3.0
 
@@ -224,7 +225,7 @@ class Edge:
             if self._writer is not None:
                 self._writer.start()
             self._links.start()
-            self._info = replace(self._info, express=self._links.express_addresses)
+            self._info = replace(self._info, express=self._links.express_addresses())
             self._start_health()
             self._domain.open(self._on_data)
             shortcuts.serve(running_loop(), self._ingress.on_taken)
@@ -340,6 +341,16 @@ class Edge:
             ticks += 1
             if ticks % _OBSERVE_EVERY_TICKS == 0:
                 self._observe()
+            if ticks % _LOOK_ROUND_EVERY_TICKS == 0:
+                self._look_round()
+
+    def _look_round(self) -> None:
+        """The host may have other addresses than before: of a VPN, of another network."""
+        addresses = self._links.express_addresses()
+        if set(addresses) != set(self._info.express):
+            _log.info("other edges reach this one at other addresses", addresses=addresses)
+            self._info = replace(self._info, express=addresses)
+            self._reconciler.mark()
 
     def _observe(self) -> None:
         self._keep_vigil()

@@ -131,10 +131,9 @@ class Links:
         self._express.start()
         self._beside.start()
 
-    @property
     def express_addresses(self) -> tuple[str, ...]:
-        """Where other edges may reach this one, once started."""
-        return self._express.candidates
+        """Where other edges may reach this one now, once started."""
+        return self._express.candidates()
 
     def converge(
         self, wanted: dict[str, str], express: Mapping[str, Candidate], view: FabricView

@@ -14,7 +14,7 @@ from typing import Protocol
 from gateway.errors import FrameError
 from gateway.observe.logs import get_logger
 from gateway.tunnel.frames import Peer
-from gateway.tunnel.names import reason, resolve_now
+from gateway.tunnel.names import addresses_to_listen_on, reason
 from gateway.tunnel.repair import Head, read_head
 from gateway.tunnel.wire_reader import WireReader
 
@@ -57,8 +57,8 @@ class DatagramPort:
     def listen(self, host: str, port: int) -> None:
         """Where others may send to. When that cannot be there are links to those who listen."""
         try:
-            family, address = resolve_now(host, port)[0]
-            self._listening[family] = self._bind(family, address)
+            for family, address in addresses_to_listen_on(host, port):
+                self._listening[family] = self._bind(family, address)
         except OSError as error:
             log.warning(
                 "no datagrams to this edge; free its UDP port, or paths that lose packets use TCP",

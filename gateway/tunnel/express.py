@@ -20,7 +20,14 @@ from gateway.tunnel import messages
 from gateway.tunnel.conversation import QUEUE_LIMIT_BYTES, TICK_S
 from gateway.tunnel.datagram_port import DatagramPort
 from gateway.tunnel.datagrams import DatagramLink
-from gateway.tunnel.express_greeting import Candidate, dial, heard, objection, own_addresses
+from gateway.tunnel.express_greeting import (
+    Candidate,
+    Dialled,
+    dial,
+    heard,
+    objection,
+    own_addresses,
+)
 from gateway.tunnel.express_link import ExpressLink
 from gateway.tunnel.frames import Frame
 from gateway.tunnel.messages import Hello
@@ -31,6 +38,8 @@ log = get_logger("tunnel")
 
 _FIRST_BACKOFF_S = 0.1
 _LAST_BACKOFF_S = 2.0
+_FULL_BACKOFF_S = 5.0
+"""While there are as many links as may be."""
 _HEAD_START_S = 0.3
 """So long the edge of the higher id leaves dialling to the other, whose connection is preferred."""
 _OWN_GREETING_S = 2.0
@@ -88,8 +97,6 @@ class ExpressLinks:
         """`reader` is its owner's, who starts it before and ends it afterwards. `on_garbage`: told
         of what is no frame, which is skipped; else it ends its link. `on_datagram_frame`: there may
         be datagrams beside the links."""
-        self.candidates: tuple[str, ...] = ()
-        """Addresses to tell other edges, once started."""
         self.refused = 0
         """Connections of others that were turned away."""
         self.garbage = 0
@@ -105,6 +112,10 @@ class ExpressLinks:
         self._on_failure = on_failure
         self._most_links = most_links
         self._peers: dict[str, _Peer] = {}
+        self._has_enough = True
+        """Links for all that are wanted."""
+        self._calls = 0
+        """Edges that are being dialled now."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers = 0
         self._listener: Listener | None = None
@@ -121,7 +132,6 @@ class ExpressLinks:
         if self._listen is not None:
             host, port = split_address(self._listen)
             self._listener = Listener(host, port, QUEUE_LIMIT_BYTES, self._on_accepted)
-            self.candidates = tuple(self._advertise or own_addresses(host, self._listener.port))
             if self._datagram_port is not None:
                 self._datagram_port.listen(host, self._listener.port)
         self._spawn("express heartbeat", self._tick())
@@ -141,6 +151,13 @@ class ExpressLinks:
         if self._datagram_port is not None:
             self._datagram_port.close()
 
+    def candidates(self) -> tuple[str, ...]:
+        """Addresses to tell other edges, once started; those of the host as they are now."""
+        if self._listen is None or self._listener is None:
+            return ()
+        host, _ = split_address(self._listen)
+        return tuple(self._advertise or own_addresses(host, self._listener.port))
+
     @property
     def port(self) -> int:
         """The port bound, once started; 0: it does not listen."""
@@ -152,18 +169,18 @@ class ExpressLinks:
         return None if peer is None else peer.live_link()
 
     def converge(self, wanted: Mapping[str, Candidate]) -> None:
-        """Hold links to these edges. Beyond `most_links` those that have one come first, then
-        those of lower id."""
-        order = sorted(wanted.keys() - {self._edge}, key=lambda edge: (not self.link(edge), edge))
-        held = set(order[: self._most_links])
-        for edge in self._peers.keys() - held:
+        """Hold links to these edges; of more than `most_links` to those that could be reached
+        first."""
+        others = wanted.keys() - {self._edge}
+        for edge in self._peers.keys() - others:
             self._want(edge, None)
-        for edge in held:
+        for edge in sorted(others):
             self._want(edge, wanted[edge])
-        if len(order) > len(held):
+        had_enough, self._has_enough = self._has_enough, len(others) <= self._most_links
+        if had_enough and not self._has_enough:
             log.warning(
                 "more express links are wanted than may be; the rest stays routed",
-                wanted=len(order),
+                wanted=len(others),
                 most=self._most_links,
             )
 
@@ -214,6 +231,7 @@ class ExpressLinks:
     async def _keep_dialling(self, edge: str, peer: _Peer, candidate: Candidate) -> None:
         """Dials whenever there is no link, for as long as the edge is wanted."""
         backoff_s = _FIRST_BACKOFF_S
+        answered = ""
         while True:
             if edge < self._edge:
                 await _linked_within(peer, _HEAD_START_S)
@@ -221,18 +239,32 @@ class ExpressLinks:
                 backoff_s = _FIRST_BACKOFF_S
                 peer.changed.clear()
                 await peer.changed.wait()
-            problem = self._fullness() or await dial(
+            # Whoever cannot be reached must not keep others from being dialled: each has a try.
+            if problem := self._fullness(self._calls):
+                peer.problem = problem
+                await _linked_within(peer, _FULL_BACKOFF_S * random.uniform(0.5, 1.0))
+                continue
+            dialled = await self._dial(edge, peer, candidate, answered)
+            answered = dialled.address or answered
+            if peer.live_link() is None:
+                self._note(edge, peer, dialled.problem)
+                await _linked_within(peer, backoff_s * random.uniform(0.5, 1.0))
+                backoff_s = min(self._last_backoff_s, 2 * backoff_s)
+
+    async def _dial(self, edge: str, peer: _Peer, candidate: Candidate, first: str) -> Dialled:
+        self._calls += 1
+        try:
+            return await dial(
                 self._hello,
                 edge,
                 candidate,
                 peer.greets,
                 is_linked=lambda: peer.live_link() is not None,
                 on_greeted=lambda wire, greeting: self._admit(wire, greeting, is_dialled=True),
+                first=first,
             )
-            if peer.live_link() is None:
-                self._note(edge, peer, problem)
-                await _linked_within(peer, backoff_s * random.uniform(0.5, 1.0))
-                backoff_s = min(self._last_backoff_s, 2 * backoff_s)
+        finally:
+            self._calls -= 1
 
     def _note(self, edge: str, peer: _Peer, problem: str) -> None:
         if problem and problem != peer.problem:
@@ -312,10 +344,11 @@ class ExpressLinks:
             return True
         return is_dialled == (self._edge < present.edge)
 
-    def _fullness(self) -> str:
-        """Why there may be no further link; gives up one that neither side wants for it."""
+    def _fullness(self, expected: int = 0) -> str:
+        """Why there may be no further link than those there are and those `expected`; gives up one
+        that neither side wants for it."""
         links = [link for peer in self._peers.values() if (link := peer.live_link())]
-        if len(links) < self._most_links:
+        if len(links) + expected < self._most_links:
             return ""
         useless = [link for link in links if link.unwanted_ticks]
         if useless:
@@ -327,8 +360,14 @@ class ExpressLinks:
         edge = greeting.peer.edge
         peer = self._peers.setdefault(edge, _Peer())
         before = peer.live_link()
-        if before is not None and not self._yields(before, greeting, is_dialled=is_dialled):
+        if before is None:
+            peer.problem = self._fullness()
+            is_kept = not peer.problem
+        else:
+            is_kept = self._yields(before, greeting, is_dialled=is_dialled)
+        if not is_kept:
             wire.close()
+            self._forget_if_idle(edge, peer)
             return
         link = peer.link = ExpressLink(
             wire,

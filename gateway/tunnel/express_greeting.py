@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Callable
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -17,10 +19,14 @@ from gateway.tunnel import messages
 from gateway.tunnel.conversation import GREETING_TIMEOUT_S, QUEUE_LIMIT_BYTES
 from gateway.tunnel.frames import decode
 from gateway.tunnel.messages import Hello, Refused
+from gateway.tunnel.names import Address, resolve
 from gateway.tunnel.wire import Wire, connect
 
 _STAGGER_S = 0.1
 """Between one address of an edge and the next, while none has answered."""
+_STALE_S = 1.0
+"""A connection that waited for so long to be greeted is made anew: whoever accepted it has little
+patience left."""
 _MOST_ADDRESSES = 8
 
 
@@ -48,7 +54,7 @@ def own_addresses(host: str, port: int) -> tuple[str, ...]:
                 continue
             if not (address.is_loopback or address.is_link_local):
                 found.append(address)
-    # Both families only on the wildcard of both.
+    # The wildcard of IPv6 is that of both families.
     usable = [each for each in found if each.version <= listening.version]
     return tuple(_join(each, port) for each in usable[:_MOST_ADDRESSES])
 
@@ -60,6 +66,15 @@ def _join(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> 
 # ---------------------------------------------------------------- dialling
 
 
+class Dialled(NamedTuple):
+    """What came of dialling an edge."""
+
+    address: str
+    """That answered; empty when none did or none was asked to the end."""
+    problem: str
+    """Why there is no link; empty when there is one."""
+
+
 async def dial(
     hello: Hello,
     edge: str,
@@ -68,22 +83,31 @@ async def dial(
     *,
     is_linked: Callable[[], bool],
     on_greeted: Callable[[Wire, Hello], None],
-) -> str:
+    first: str = "",
+) -> Dialled:
     """Dials all addresses, each a moment after the one before it, until the edge answers at one or
-    `is_linked` says that it came by itself; returns why neither was so. `greets` is locked from
-    saying hello until the answer is there."""
+    `is_linked` says that it came by itself. `greets` is locked from saying hello until the answer
+    is there. `first`: of the addresses, where it answered before."""
+    call = _Call(hello, edge, candidate.incarnation, greets, is_linked, on_greeted)
+    addresses = sorted(candidate.addresses[:_MOST_ADDRESSES], key=lambda each: each != first)
+    problem = await _until_one_succeeds([partial(call.at_name, each) for each in addresses])
+    return Dialled(call.answered, problem)
+
+
+Attempt = Callable[[], Coroutine[Any, Any, str]]
+"""Returns why it failed."""
+
+
+async def _until_one_succeeds(attempts: Sequence[Attempt]) -> str:
+    """Begins each a moment after the one before it; returns why all failed."""
     loop = asyncio.get_running_loop()
     problems: list[str] = []
     pending: set[asyncio.Task[str]] = set()
-    left = list(candidate.addresses[:_MOST_ADDRESSES])
+    left = list(attempts)
     try:
         while left or pending:
             if left:
-                address = left.pop(0)
-                work = _dial_one(
-                    hello, edge, candidate.incarnation, address, greets, is_linked, on_greeted
-                )
-                pending.add(loop.create_task(work, name=f"express dialling {address}"))
+                pending.add(loop.create_task(left.pop(0)(), name="express dialling"))
             done, pending = await asyncio.wait(
                 pending,
                 timeout=_STAGGER_S if left else None,
@@ -100,41 +124,79 @@ async def dial(
     return "; ".join(problems)
 
 
-async def _dial_one(
-    hello: Hello,
-    edge: str,
-    incarnation: int,
-    address: str,
-    greets: asyncio.Lock,
-    is_linked: Callable[[], bool],
-    on_greeted: Callable[[Wire, Hello], None],
-) -> str:
-    """Several may connect, but only one at a time greets, and none when there is a link: the other
-    edge would take a greeting for a redial. Returns why no link came of it."""
-    try:
-        async with asyncio.timeout(GREETING_TIMEOUT_S):
-            wire = await connect(*split_address(address), QUEUE_LIMIT_BYTES)
+class _Call:
+    """To one life of an edge. Several addresses may connect, but only one at a time is greeted, and
+    none when there is a link: the other edge would take a greeting for a redial."""
+
+    def __init__(
+        self,
+        hello: Hello,
+        edge: str,
+        incarnation: int,
+        greets: asyncio.Lock,
+        is_linked: Callable[[], bool],
+        on_greeted: Callable[[Wire, Hello], None],
+    ) -> None:
+        self._hello = hello
+        self._edge = edge
+        self._incarnation = incarnation
+        self._greets = greets
+        self._is_linked = is_linked
+        self._on_greeted = on_greeted
+        self.answered = ""
+
+    async def at_name(self, address: str) -> str:
+        """Dials every address the name has; returns why no link came of it."""
+        try:
+            async with asyncio.timeout(GREETING_TIMEOUT_S):
+                found = await resolve(*split_address(address))
+        except TimeoutError:
+            return f"{address}: the name was not found within {GREETING_TIMEOUT_S:g} s"
+        except (LinkError, ValueError) as error:
+            return f"{address}: {error}"
+        attempts = [partial(self._at, address, *each) for each in found[:_MOST_ADDRESSES]]
+        problem = await _until_one_succeeds(attempts)
+        return f"{address}: {problem}" if problem else ""
+
+    async def _at(self, name: str, family: int, address: Address) -> str:
+        try:
+            wire = await _connect(family, address)
             try:
-                async with greets:
-                    if is_linked():
+                connected_s = time.monotonic()
+                async with self._greets:
+                    if self._is_linked():
                         wire.close()
                         return ""
-                    wire.send(messages.hello(*hello, to=(edge,)))
-                    answer = messages.decode_message(await wire.greeting())
-                    problem = _answer_problem(answer, hello, edge, incarnation)
-                    if not problem:
-                        assert isinstance(answer, Hello)
-                        on_greeted(wire, answer)
-                        return ""
+                    if time.monotonic() - connected_s > _STALE_S:
+                        wire.close()
+                        wire = await _connect(family, address)
+                    problem = await self._greet(wire, name)
             except BaseException:
                 wire.close()
                 raise
-            wire.close()
-    except TimeoutError:
-        problem = f"no answer within {GREETING_TIMEOUT_S:g} s"
-    except (FrameError, LinkError, ValueError) as error:
-        problem = str(error)
-    return f"{address}: {problem}"
+            if problem:
+                wire.close()
+            return problem
+        except TimeoutError:
+            return f"no answer within {GREETING_TIMEOUT_S:g} s"
+        except (FrameError, LinkError) as error:
+            return str(error)
+
+    async def _greet(self, wire: Wire, name: str) -> str:
+        async with asyncio.timeout(GREETING_TIMEOUT_S):
+            wire.send(messages.hello(*self._hello, to=(self._edge,)))
+            answer = messages.decode_message(await wire.greeting())
+        problem = _answer_problem(answer, self._hello, self._edge, self._incarnation)
+        if not problem:
+            assert isinstance(answer, Hello)
+            self.answered = name
+            self._on_greeted(wire, answer)
+        return problem
+
+
+async def _connect(family: int, address: Address) -> Wire:
+    async with asyncio.timeout(GREETING_TIMEOUT_S):
+        return await connect(family, address, QUEUE_LIMIT_BYTES)
 
 
 def _answer_problem(answer: messages.Message, hello: Hello, edge: str, incarnation: int) -> str:

@@ -50,6 +50,16 @@ def resolve_now(host: str, port: int, flags: int = 0) -> list[tuple[int, Address
     return [(int(entry[0]), _host_and_port(entry[4])) for entry in found]
 
 
+def addresses_to_listen_on(host: str, port: int) -> list[tuple[int, Address]]:
+    """The wildcard of IPv6 means both families, where there are both."""
+    found = resolve_now(host, port)[:1]
+    if found[0] == (socket.AF_INET6, ("::", port)):
+        with suppress(OSError):
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()
+            found.append((socket.AF_INET, ("0.0.0.0", port)))
+    return found
+
+
 def _host_and_port(address: tuple[Any, ...]) -> Address:
     return str(address[0]), int(address[1])
 

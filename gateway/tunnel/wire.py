@@ -16,7 +16,7 @@ from itertools import islice
 
 from gateway.errors import FrameError, LinkError
 from gateway.tunnel.frames import MAX_FRAME_BYTES
-from gateway.tunnel.names import reason, resolve, resolve_now
+from gateway.tunnel.names import Address, addresses_to_listen_on, reason
 from gateway.tunnel.wire_reader import Ahead
 from gateway.tunnel.wire_tuning import CongestionControl, tune
 
@@ -305,22 +305,22 @@ class Wire:
 # ---------------------------------------------------------------- connections
 
 
-async def connect(host: str, port: int, limit_bytes: int) -> Wire:
-    """Raises LinkError."""
-    problem = "the name has no address"
-    for family, address in await resolve(host, port):
+async def connect(family: int, address: Address, limit_bytes: int) -> Wire:
+    """Raises LinkError, too when this host has no addresses of that family or no file to spare."""
+    try:
         dialled = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            dialled.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(dialled, address)
-            return Wire(dialled, limit_bytes=limit_bytes)
-        except OSError as error:
-            dialled.close()
-            problem = reason(error)
-        except BaseException:
-            dialled.close()
-            raise
-    raise LinkError(problem)
+    except OSError as error:
+        raise LinkError(reason(error)) from error
+    try:
+        dialled.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(dialled, address)
+        return Wire(dialled, limit_bytes=limit_bytes)
+    except OSError as error:
+        dialled.close()
+        raise LinkError(reason(error)) from error
+    except BaseException:
+        dialled.close()
+        raise
 
 
 class Listener:
@@ -333,39 +333,45 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._limit_bytes = limit_bytes
         self._on_accepted = on_accepted
+        self.port = port
+        self._sockets: list[socket.socket] = []
         try:
-            family, address = resolve_now(host, port)[0]
-            self._socket = socket.create_server(address, family=family, backlog=_BACKLOG)
+            for family, (address, _) in addresses_to_listen_on(host, port):
+                bound = socket.create_server((address, self.port), family=family, backlog=_BACKLOG)
+                bound.setblocking(False)
+                self._sockets.append(bound)
+                self.port = bound.getsockname()[1]
         except OSError as error:
+            self.close()
             raise LinkError(
                 f"cannot listen on {host}:{port}: {reason(error)}; choose another address with "
                 "--express-listen"
             ) from error
-        self._socket.setblocking(False)
-        self.port: int = self._socket.getsockname()[1]
-        self._loop.add_reader(self._socket, self._accept)
+        for each in self._sockets:
+            self._resume(each)
 
     def close(self) -> None:
-        self._loop.remove_reader(self._socket)
-        self._socket.close()
+        for each in self._sockets:
+            self._loop.remove_reader(each)
+            each.close()
 
-    def _rest(self) -> None:
-        self._loop.remove_reader(self._socket)
-        self._loop.call_later(_REST_S, self._resume)
+    def _rest(self, bound: socket.socket) -> None:
+        self._loop.remove_reader(bound)
+        self._loop.call_later(_REST_S, self._resume, bound)
 
-    def _resume(self) -> None:
-        if self._socket.fileno() >= 0:
-            self._loop.add_reader(self._socket, self._accept)
+    def _resume(self, bound: socket.socket) -> None:
+        if bound.fileno() >= 0:
+            self._loop.add_reader(bound, self._accept, bound)
 
-    def _accept(self) -> None:
+    def _accept(self, bound: socket.socket) -> None:
         try:
-            accepted, _ = self._socket.accept()
+            accepted, _ = bound.accept()
         except _WOULD_BLOCK:
             return
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                 # The listener stays readable: without a rest this would spin.
-                self._rest()
+                self._rest(bound)
             return
         try:
             accepted.setblocking(False)

@@ -103,11 +103,11 @@ class Edge:
 
     @property
     def address(self) -> str:
-        return self.links.candidates[0]
+        return self.links.candidates()[0]
 
     @property
     def candidate(self) -> Candidate:
-        return Candidate(self.incarnation, self.links.candidates)
+        return Candidate(self.incarnation, self.links.candidates())
 
     def want(self, *others: Edge) -> None:
         self.links.converge({other.edge: other.candidate for other in others})

@@ -115,7 +115,7 @@ def test_nothing_is_sent_over_a_connection_that_gives_way_to_one_that_crosses_it
 def test_edge_that_cannot_be_dialled_dials_itself() -> None:
     async def test(turn: Turn) -> None:
         async with Edge("a", turn) as a, Edge("b", turn, listen=None) as b:
-            assert b.links.candidates == ()
+            assert b.links.candidates() == ()
             a.want(b)
             b.want(a)
             await a.linked(b)
