@@ -28,6 +28,7 @@ class _Tally:
         self.link: Link | None = None
         self.total = 0
         self.newest_ns = 0
+        """Sent last of what came since the last report: clocks may be set back."""
         self.delays_us: list[int] = []
 
 
@@ -116,9 +117,10 @@ class Arrivals:
         frames: dict[Link, list[bytes]] = {}
         for (origin, _), tally in due.items():
             delays_us, tally.delays_us = tally.delays_us, []
+            newest_ns, tally.newest_ns = tally.newest_ns, 0
             assert tally.link is not None
             frame = messages.arrivals(
-                origin.edge, self._me, tally.newest_ns, tally.total, delays_us[-_MOST_DELAYS:]
+                origin.edge, self._me, newest_ns, tally.total, delays_us[-_MOST_DELAYS:]
             )
             frames.setdefault(tally.link, []).append(frame)
         return frames

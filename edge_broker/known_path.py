@@ -15,7 +15,7 @@ from gateway.plan.path_quality import PathQuality
 _MOST_OUTSTANDING = 8192
 _LOST_AFTER_S = 0.25
 """What reports leave out for so long is lost, not late: a thread that has to wait for a processor
-sends what it stamped after what others stamped later."""
+sends what it stamped after what others stamped later, and reports are told together."""
 
 
 class Path:
@@ -83,12 +83,22 @@ class Path:
         )
         return (now_ns - oldest) / 1e9
 
-    def confirm_probe(self, sent_ns: int) -> bool:
+    def confirm_probe(self, sent_ns: int, now_s: float) -> bool:
         """Whether an answer was due to such a probe."""
         is_due = sent_ns in self._probes
-        while self._probes and self._probes[0] <= sent_ns:
-            self._probes.popleft()
+        self._settle_probes(sent_ns)
+        if is_due and not self.quality.is_repaired:
+            # It has overtaken nothing, so what went long before it will not arrive any more.
+            self._missing += self._settle_batches(sent_ns - int(_LOST_AFTER_S * 1e9))
+            self._find_lost(now_s)
         return is_due
+
+    def forget_times(self) -> None:
+        """The wall clock here was set back: what was stamped before it says nothing of what is
+        stamped now."""
+        self.confirmed_ns = self.probed_ns = 0
+        self._batches.clear()
+        self._probes.clear()
 
     def tell_confirmed(self, told: Callable[[], None]) -> None:
         """Calls it once, as soon as more is confirmed."""
@@ -97,16 +107,13 @@ class Path:
     def confirm(self, newest_ns: int, total: int, now_ns: int, now_s: float) -> None:
         """Everything sent up to then has arrived, or never will: paths keep the order, but that
         batches sent at about the same moment may change places."""
+        newest_ns = min(newest_ns, now_ns)  # or it was stamped before the clock was set back
         self.confirmed_ns = max(self.confirmed_ns, newest_ns)
-        confirmed = 0
-        batches = self._batches
         # As `outstanding_s` counts: reports tell of several batches together.
-        oldest_ns = batches[0] if batches else now_ns
-        while batches and batches[0] <= newest_ns:
-            batches.popleft()
-            confirmed += 1
+        oldest_ns = self._batches[0] if self._batches else now_ns
+        confirmed = self._settle_batches(newest_ns)
         if self.quality.is_repaired:  # a probe may be lost for good
-            self.confirm_probe(newest_ns)
+            self._settle_probes(newest_ns)
         arrived = total - self._told if total >= self._told else total
         self._told = total
         self._missing = max(0, self._missing + confirmed - arrived)
@@ -116,6 +123,18 @@ class Path:
         told_once, self._told_once = self._told_once, {}
         for told in told_once:
             told()
+
+    def _settle_batches(self, until_ns: int) -> int:
+        """No longer outstanding; how many."""
+        count = 0
+        while self._batches and self._batches[0] <= until_ns:
+            self._batches.popleft()
+            count += 1
+        return count
+
+    def _settle_probes(self, until_ns: int) -> None:
+        while self._probes and self._probes[0] <= until_ns:
+            self._probes.popleft()
 
     def _find_lost(self, now_s: float) -> None:
         self._lasting = min(self._lasting, self._missing)

@@ -33,6 +33,8 @@ _HOPELESS_S = 1.0
 """So long a topic that had no path in time asks for more probes."""
 _BEST_EFFORT_S = 5.0
 _RATE_SHARE = 0.1
+_SET_BACK_NS = 50_000_000
+"""Less is a moment in which this process stood still between looking at two clocks."""
 _CORRECTED_NS = 100_000
 """Delays seen so far are corrected when the clocks turn out to differ by so much from what was
 thought; less is below what a choice could depend on."""
@@ -142,6 +144,7 @@ class Pairs:
         """Grows whenever a pair is forgotten: who holds paths of it must ask for new ones."""
         self._pairs: dict[str, Pair] = {}
         self._ticked_s = clock()
+        self._began_ns = self._clock_began_ns()
 
     def pair(self, edge: str) -> Pair:
         pair = self._pairs.get(edge)
@@ -173,9 +176,9 @@ class Pairs:
     def on_answer(self, message: ProbeAnswer, via: str) -> None:
         pair = self._pairs.get(message.responder.edge)
         path = None if pair is None else pair.paths.get(via)
-        if pair is None or path is None or not path.confirm_probe(message.sent_ns):
-            return
         now_ns, now_s = time.time_ns(), self._clock()
+        if pair is None or path is None or not path.confirm_probe(message.sent_ns, now_s):
+            return
         pair.clock.observe(message.sent_ns, message.seen_ns, now_ns)
         estimate = pair.estimate(now_ns)
         if estimate is not None:
@@ -212,6 +215,7 @@ class Pairs:
         now_s = self._clock()
         passed_s = max(1e-3, now_s - self._ticked_s)
         self._ticked_s = now_s
+        self._heed_clock()
         for edge, pair in list(self._pairs.items()):
             pair.count_rates(passed_s)
             if now_s - pair.used_s > _IDLE_AFTER_S:
@@ -227,6 +231,21 @@ class Pairs:
             for way in ways:
                 if (path := pair.paths.get(way.via)) is not None:
                     self._probe_if_due(pair, path, way, now_s)
+
+    def _heed_clock(self) -> None:
+        before_ns, self._began_ns = self._began_ns, self._clock_began_ns()
+        if self._began_ns < before_ns - _SET_BACK_NS:
+            _log.warning(
+                "the clock of this host was set back; paths are looked at anew",
+                by_s=round((before_ns - self._began_ns) / 1e9, 3),
+            )
+            for pair in self._pairs.values():
+                for path in pair.paths.values():
+                    path.forget_times()
+
+    def _clock_began_ns(self) -> int:
+        """When the steady clock began, by the wall clock."""
+        return time.time_ns() - int(self._clock() * 1e9)
 
     def _probe_if_due(self, pair: Pair, path: Path, way: Way, now_s: float) -> None:
         now_ns = time.time_ns()

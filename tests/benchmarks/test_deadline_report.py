@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.benchmarks.deadline_report import PARTS, Result, conclude
+from tests.benchmarks.deadline_report import PARTS, conclude
+from tests.benchmarks.measure import Result
 
 DEADLINES_MS = (50, 100)
 _SAMPLES = 50

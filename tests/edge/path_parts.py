@@ -106,7 +106,7 @@ class World:
     def report(self, via: str, *delays_ms: float) -> None:
         """All that was sent on it has arrived, probes too; these were the last delays."""
         if (path := self.pairs.pair(OTHER.edge).paths.get(via)) is not None:
-            path.confirm_probe(self.clocks.wall_ns)
+            path.confirm_probe(self.clocks.wall_ns, self.clocks.now_s)
         delays_us = tuple(int(delay_ms * 1000) for delay_ms in delays_ms)
         told = messages.Arrivals(OTHER, self.clocks.wall_ns, self.sent[via], delays_us)
         self.pairs.on_arrivals(told, via)

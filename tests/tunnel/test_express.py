@@ -5,13 +5,16 @@ refused, bounds.
 from __future__ import annotations
 
 import asyncio
+import errno
+import resource
 import socket
 import struct
+from contextlib import suppress
 
 import pytest
 
 from gateway.errors import LinkError
-from gateway.tunnel import express, express_link, messages
+from gateway.tunnel import express, express_greeting, express_link, messages, wire
 from gateway.tunnel.express_greeting import Candidate, own_addresses
 from tests.tunnel.express_parts import Caller, Edge, LongWay, Turn, frame_to, run
 from tests.tunnel.parts import hello, until
@@ -144,6 +147,97 @@ def test_first_address_that_answers_as_the_edge_is_taken() -> None:
             assert "edge a answers here" in a.problem("b")
             assert c.link(a) is kept
         silent.close()
+
+    run(test)
+
+
+def test_an_address_that_says_nothing_keeps_the_right_one_waiting_once_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A proxy, or another host with the same private address, accepts and is silent."""
+    monkeypatch.setattr(express_greeting, "GREETING_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(express_greeting, "_STALE_S", 0.2)
+
+    async def test(turn: Turn) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            mute = f"127.0.0.1:{silent.getsockname()[1]}"
+            async with Edge("a", turn) as a, Edge("b", turn) as b:
+                a.links.converge({"b": Candidate(1, (mute, b.address))})
+                await a.linked(b)
+                # Whoever answered before is asked first.
+                silent.settimeout(0.0)
+                silent.accept()[0].close()
+                a.link(b).end("cut")
+                await a.linked(b)
+                with pytest.raises(BlockingIOError):
+                    silent.accept()
+
+    run(test)
+
+
+def test_a_host_without_addresses_of_a_family_dials_those_of_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def make(family: int, *arguments: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "no such family")
+        return socket.socket(family, *arguments)
+
+    class NoIpv6:
+        """The module of sockets of such a host."""
+
+        def __getattr__(self, name: str) -> object:
+            return make if name == "socket" else getattr(socket, name)
+
+    async def test(turn: Turn) -> None:
+        async with Edge("a", turn) as a, Edge("b", turn) as b:
+            monkeypatch.setattr(wire, "socket", NoIpv6())
+            a.links.converge({"b": Candidate(1, ("[2001:db8::1]:7", b.address))})
+            await a.linked(b)
+            a.links.converge({"c": Candidate(1, ("[2001:db8::1]:7",))})
+            await until(lambda: "address family not supported" in a.problem("c"))
+            assert a.failures == []
+
+    run(test)
+
+
+def test_without_a_file_to_spare_it_is_dialled_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(turn: Turn) -> None:
+        async with Edge("a", turn) as a, Edge("b", turn) as b:
+            spare = resource.getrlimit(resource.RLIMIT_NOFILE)
+            taken: list[socket.socket] = []
+            try:
+                # As many as there may be: what is open stays so.
+                resource.setrlimit(resource.RLIMIT_NOFILE, (256, spare[1]))
+                with suppress(OSError):
+                    while True:
+                        taken.append(socket.socket())
+                a.want(b)
+                await until(lambda: "too many open files" in a.problem("b"))
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, spare)
+                for each in taken:
+                    each.close()
+            await a.linked(b)
+            assert a.failures == []
+
+    run(test)
+
+
+def test_edges_that_cannot_be_reached_take_no_place_of_others() -> None:
+    async def test(turn: Turn) -> None:
+        refusing = socket.create_server(("127.0.0.1", 0))
+        gone = f"127.0.0.1:{refusing.getsockname()[1]}"
+        refusing.close()
+        async with Edge("a", turn, most_links=2) as a, Edge("x", turn) as x, Edge("z", turn) as z:
+            lost = {f"n{number}": Candidate(1, (gone,)) for number in range(6)}
+            hidden = {f"m{number}": Candidate(1, ()) for number in range(6)}
+            a.links.converge(lost | hidden | {"x": x.candidate, "z": z.candidate})
+            await a.linked(x)
+            await a.linked(z)
+            await until(lambda: "2 express links, which is the most" in a.problem("n0"))
 
     run(test)
 
@@ -287,8 +381,21 @@ def test_wildcard_is_advertised_as_every_address_of_the_host() -> None:
     assert own_addresses("::1", 7) == ("[::1]:7",)
     assert own_addresses("gate.example", 7) == ("gate.example:7",)
     found = own_addresses("0.0.0.0", 7)
+    assert set(found) <= set(own_addresses("::", 7))
     assert all(address.endswith(":7") and "[" not in address for address in found)
     assert not any(address.startswith("127.") for address in found)
+
+
+def test_the_wildcard_of_both_families_is_listened_on_in_both() -> None:
+    async def test(turn: Turn) -> None:
+        async with Edge("b", turn, listen="[::]:0", has_datagrams=True) as b:
+            for host in ("127.0.0.1", "[::1]"):
+                async with Edge("a", turn, has_datagrams=True) as a:
+                    a.links.converge({"b": Candidate(1, (f"{host}:{b.links.port}",))})
+                    await a.datagrams_pass(b)
+                await until(lambda: not b.links.summary())
+
+    run(test)
 
 
 def test_frame_before_the_greeting_is_over_is_not_lost() -> None:
