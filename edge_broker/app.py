@@ -141,7 +141,7 @@ class Edge:
         self._domain = LanDomain(
             settings.domain, settings.interface, f"{config.fabric}/{settings.id}"
         )
-        self._discovery = Discovery(self._domain)
+        self._discovery = Discovery(self._domain, self._on_endpoints_changed)
         self._types = TypeShop(
             self._domain,
             self._discovery,
@@ -268,9 +268,13 @@ class Edge:
 
     def _on_data(self, readers: list[int]) -> None:
         """The LAN has news: endpoints, samples or both."""
-        if not self._domain.built_in_readers.isdisjoint(readers) and self._discovery.collect():
-            self._reconciler.mark()
+        if not self._domain.built_in_readers.isdisjoint(readers):
+            self._discovery.collect()
         self._ingress.on_ready(readers)
+
+    def _on_endpoints_changed(self) -> None:
+        shortcuts.lower_all()  # what a writer writes may belong elsewhere from now on
+        self._reconciler.mark()
 
     def _on_links_changed(self) -> None:
         self._ingress.on_links_changed()

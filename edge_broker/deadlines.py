@@ -21,6 +21,8 @@ from gateway.plan.path_patience import patience_s
 _LARGE_BYTES = 8 * 1024
 _LARGE_S = 10.0
 """A topic goes without datagrams for so long after a batch of more: many would have to arrive."""
+_ACCOUNTED_S = 0.08
+"""For a sample that has gone ahead a turn comes within that, by an answer or by the next tick."""
 _PLAN_GOOD_S = 0.2
 """How long what was decided after a batch holds for the next one; longer while all is calm."""
 
@@ -69,6 +71,21 @@ class Group(NamedTuple):
     link: Link
     path: str
     edges: tuple[str, ...]
+
+
+class Leeway(NamedTuple):
+    """How long samples may go as was planned without anybody looking."""
+
+    left_s: float
+    """Until what has been sent is overdue."""
+    overdue_s: float
+    """After which what is sent now will be."""
+    may_wait: bool
+    """To be accounted for: no copy has to follow sooner."""
+
+
+FREE = Leeway(3600.0, 3600.0, True)
+"""Of topics that have one path, whatever becomes of it."""
 
 
 class _Hedging(NamedTuple):
@@ -164,6 +181,18 @@ class DeadlineRouting:
             if each.path.outstanding_s(now_ns) > each.path.quality.overdue_s:
                 return True
         return False
+
+    def leeway(self, edges: tuple[str, ...], now_ns: int) -> Leeway | None:
+        """None: the plan is not for these edges."""
+        if edges != self._planned_for:
+            return None
+        left_s, overdue_s, _ = FREE
+        for each in self._taken:
+            usual_s = each.path.quality.overdue_s
+            overdue_s = min(overdue_s, usual_s)
+            left_s = min(left_s, usual_s - each.path.outstanding_s(now_ns))
+        may_wait = all(each.after_s >= _ACCOUNTED_S for each in self._hedging)
+        return Leeway(left_s, overdue_s, may_wait)
 
     def sent(
         self,

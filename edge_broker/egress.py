@@ -133,7 +133,8 @@ class Egress:
     ) -> None:
         assert inbound.trace is not None
         path = self._links.name_of(mirror.key.topic, via)
-        arrival = inbound.trace.arrived(batch, path, via, link)
+        at_ns = self.accounts.read_at_ns or time.time_ns()
+        arrival = inbound.trace.arrived(batch, path, via, link, at_ns)
         known = inbound.incoming.duplicates
         inbound.offer(batch, path if batch.sent_ns else ROUTED, arrival)
         if arrival is not None and inbound.incoming.duplicates - known >= batch.count:

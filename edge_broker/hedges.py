@@ -41,9 +41,10 @@ class Hedges:
     def arm(
         self, first: Path, sent_ns: int, edge: str, number: int, second: OpenPath, after_s: float
     ) -> None:
-        """This batch has just been sent over `first`."""
+        """This batch was sent over `first` at that time, which may be a while ago."""
         if len(self._waiting) >= _MOST_WAITING:
             return
+        after_s = max(0.0, after_s - max(0, time.time_ns() - sent_ns) / 1e9)
         due_s = time.monotonic() + after_s
         self._waiting.append(_Waiting(due_s, first, sent_ns, edge, number, second))
         if len(self._waiting) == 1:

@@ -97,9 +97,12 @@ class Inbound:
             self.pending.append(Pending(batch, delivery.skip, now_s, path, arrival))
 
     def take_aim(self, writer: Port) -> None:
-        """The next batches may take the shortcut, as long as they are lone samples."""
+        """The next batches may take the shortcut, as long as they are lone samples and nothing
+        waits for them."""
         if not self.pending and not self.incoming.has_gap and self.waits_for is None:
             self._aim.set(writer.ref, self.incoming.next_number)
+        else:
+            self._aim.lower()
 
     @property
     def is_aimed(self) -> bool:

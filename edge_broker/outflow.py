@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from edge_broker.dds.shortcuts import GoneAhead, OutgoingAim
-from edge_broker.deadlines import DeadlineRouting, Group
+from edge_broker.deadlines import FREE, DeadlineRouting, Group, Leeway
 from edge_broker.history import HistoryCache
 from edge_broker.known_path import OpenPath
 from edge_broker.lifecycle import Columns
@@ -111,6 +111,8 @@ class Outflow:
         self._aimed_by: list[Group] = []
         """All that were planned then."""
         self._heads: list[bytes] = []
+        self._may_wait = True
+        """What has gone ahead, to be accounted for."""
         self._untraced_until = 0
         self._stream_id = stream_id(key)
         label = metrics.topic_label(topic)
@@ -238,9 +240,10 @@ class Outflow:
         aim = self._aim
         if aim is None or not self._account(aim, now_s) or aim.gone() is not None:
             return self.forward(now_s)
-        if self._aimed_by != self.reach.last_plan or not self._may_aim:
+        leeway = self._leeway()
+        if leeway is None or not self._is_aimed_well(leeway):
             self.settle_aim()
-        elif aim.keep(self._end_of_aim(), now_s + _AIM_GOOD_S):
+        elif aim.keep(self._end_of_aim(), now_s + min(_AIM_GOOD_S, leeway.left_s)):
             return False
         if aim.gone() is not None:
             return self.forward(now_s)
@@ -360,9 +363,24 @@ class Outflow:
                 len(packed.payload),
             )
 
-    @property
-    def _may_aim(self) -> bool:
-        return not self.is_ending and self.stream.has_room and not self.patience_s
+    def _leeway(self) -> Leeway | None:
+        """None: the next samples may not go ahead."""
+        deadline = self.reach.deadline
+        if self.is_ending or not self.stream.has_room or self.patience_s:
+            return None
+        if deadline is None:
+            return FREE
+        return deadline.leeway(self.stream.destinations, time.time_ns())
+
+    def _is_aimed_well(self, leeway: Leeway) -> bool:
+        """Whether the next samples would be aimed as they were, but for their numbers."""
+        source = self.source
+        return (
+            self._aimed_by == self.reach.last_plan
+            and self._may_wait == leeway.may_wait
+            and isinstance(source, ReaderSource)
+            and source.lone_writer is not None
+        )
 
     def _end_of_aim(self) -> int:
         """The first number that may not go ahead: its batch is to be traced, or it is too far."""
@@ -378,10 +396,11 @@ class Outflow:
     def _take_aim(self, now_s: float) -> None:
         """The next samples may take the shortcut, if they come as lone as this one did."""
         source, stream = self.source, self.stream
-        if not isinstance(source, ReaderSource) or source.lone_writer is None or not self._may_aim:
+        if not isinstance(source, ReaderSource) or (writer := source.lone_writer) is None:
             return
         end = self._end_of_aim()
-        if end == stream.next_number:
+        leeway = self._leeway()
+        if leeway is None or end == stream.next_number:
             return
         plan = self.reach.last_plan
         if plan != self._aimed_by:
@@ -395,14 +414,16 @@ class Outflow:
         if not ways:
             return
         self._aimed_at = [group for _, _, group in ways]
+        self._may_wait = leeway.may_wait
         source.aim.set(
             tuple((descriptor, head) for descriptor, head, _ in ways),
-            source.lone_writer,
+            writer,
             self._stream_id,
             stream.next_number,
             end,
-            now_s + _AIM_GOOD_S,
-            is_all=len(plan) == len(ways),
+            now_s + min(_AIM_GOOD_S, leeway.left_s),
+            overdue_s=leeway.overdue_s,
+            is_all=len(plan) == len(ways) and leeway.may_wait,
             is_timed=self.reach.deadline is not None,
         )
 

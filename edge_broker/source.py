@@ -51,9 +51,7 @@ class ReaderSource:
         """`with_instances` fills that column also where nothing here needs it."""
         self.reader = reader
         self.aim = OutgoingAim(reader.ref)
-        self.lone_writer: int | None = None
-        """Whose sample was taken last, if it was all there was and the next one is likely to be no
-        more than that, too."""
+        self._lone_writer: int | None = None
         self._room = room
         self._close_reader = close_reader
         self._is_accepted = is_accepted
@@ -61,6 +59,13 @@ class ReaderSource:
         self._translator = Translator(is_accepted, self._key_sample)
         self._rest: Columns | None = None
         """Taken together because they had to be, and still to be handed out."""
+
+    @property
+    def lone_writer(self) -> int | None:
+        """Whose sample was taken last, if it was all there was, the next one is likely to be no
+        more than that, too, and what this writer writes still belongs here."""
+        writer = self._lone_writer
+        return writer if writer is not None and self._is_accepted(writer) else None
 
     def take(self, most: int, *, is_sent: bool = False) -> Taken:
         """`is_sent`: what comes has gone ahead and has its number, wherever its writer belongs by
@@ -71,15 +76,15 @@ class ReaderSource:
         taken = samples.take(self.reader.ref, most)
         if taken is None:
             return _NOTHING
-        self.lone_writer = None
+        self._lone_writer = None
         if (
             isinstance(taken, Plain)
             and not self._translator.has_memory
             and (is_sent or all(map(self._is_accepted, taken.writer_handles())))
         ):
-            packed, has_more = taken.packed, taken.packed.count == most
+            packed, has_more = taken.packed, taken.packed.count >= most
             if packed.count == 1 and isinstance(taken.writers, int):
-                self.lone_writer = taken.writers
+                self._lone_writer = taken.writers
             self._room.fit(len(packed.payload) // packed.count, is_empty=not has_more)
             return Taken(packed, taken.instance_handles() if self._with_instances else (), has_more)
         entries, has_more = self._with_rest(taken, most)
@@ -99,12 +104,12 @@ class ReaderSource:
     def _with_rest(self, taken: Plain | list[Entry], most: int) -> tuple[list[Entry], bool]:
         """Sample by sample: something lived or died, or belongs elsewhere."""
         entries = _entries(taken)
-        has_more = len(entries) == most
+        has_more = len(entries) >= most
         is_alive = all(info.instance_state == native.INSTANCE_ALIVE for _, info in entries)
         while has_more and not is_alive:
             # The state of a dead instance belongs to its last sample: have all of them.
             more = _entries(samples.take(self.reader.ref, most) or [])
-            has_more = len(more) == most
+            has_more = len(more) >= most
             entries += more
         return entries, has_more
 

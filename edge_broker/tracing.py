@@ -178,11 +178,11 @@ class IncomingTrace:
         self._wants_late = wants_late
         self._share = tracing.share(stream.topic)
 
-    def arrived(self, batch: Batch, path: str, via: str, link: Link) -> Arrival | None:
+    def arrived(self, batch: Batch, path: str, via: str, link: Link, at_ns: int) -> Arrival | None:
         """None: nothing will be written of it."""
         if batch.trace is None and not self._wants_late:
             return None
-        return Arrival(time.time_ns(), path, via, link)
+        return Arrival(at_ns, path, via, link)
 
     def overtaken(self, batch: Batch, arrival: Arrival) -> None:
         """Another copy of a traced batch came before this one."""

@@ -17,17 +17,24 @@ struct dds_functions dds;
 /* Filled by one take, with the interpreter lock held; its memory serves the next one. */
 static store taken;
 
+bool make_room(store *what, size_t for_more)
+{
+    if (what->count + for_more <= what->room)
+        return true;
+    size_t room = what->room * 2 + 64;
+    sample *grown = realloc(what->samples, room * sizeof *grown);
+    if (grown == NULL)
+        return false;
+    what->samples = grown;
+    what->room = room;
+    return true;
+}
+
 static int32_t collect(void *into, const sample_info *info, const void *type, void *data)
 {
     store *to = into;
-    if (to->count == to->room) {
-        size_t room = to->room * 2 + 64;
-        sample *grown = realloc(to->samples, room * sizeof *grown);
-        if (grown == NULL)
-            return OUT_OF_MEMORY;
-        to->samples = grown;
-        to->room = room;
-    }
+    if (!make_room(to, 1))
+        return OUT_OF_MEMORY;
     sample *next = &to->samples[to->count];
     next->info = *info;
     if (info->valid_data) {
@@ -240,9 +247,11 @@ static PyObject *take(PyObject *self, PyObject *const *args, Py_ssize_t count)
     long mask = PyLong_AsLong(args[2]);
     if (PyErr_Occurred())
         return NULL;
-    take_shot((int32_t)reader, &taken);
-    if (taken.count == 0)
-        fill(&taken, (int32_t)reader, (uint32_t)most, (uint32_t)mask);
+    if (!take_shot((int32_t)reader, &taken))
+        return PyErr_NoMemory();
+    /* Two were taken because there were more: what they mean shows in all of them together. */
+    if (taken.count != 1 && (size_t)most > taken.count)
+        fill(&taken, (int32_t)reader, (uint32_t)most - (uint32_t)taken.count, (uint32_t)mask);
     if (taken.count == 0)
         Py_RETURN_NONE;
     PyObject *result;

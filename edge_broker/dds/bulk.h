@@ -67,7 +67,9 @@ typedef struct {
     size_t count, room;
 } store;
 
-/* Puts up to `most` samples of a reader into an empty store. Needs no interpreter lock. */
+/* False: there is no memory. */
+bool make_room(store *, size_t for_more);
+/* Puts up to `most` samples of a reader behind what the store has. Needs no interpreter lock. */
 void fill(store *, int32_t reader, uint32_t most, uint32_t mask);
 /* Writes only, to instances that live and never died. */
 bool is_plain(const store *);
@@ -96,8 +98,8 @@ enum shot shoot(int32_t reader);
 bool is_alarm(int32_t condition);
 /* How long what was done may wait to be accounted for: who gets the sample needs the processor. */
 #define REST_NS 200000
-/* What was taken ahead, if anything was, into an empty store. */
-void take_shot(int32_t reader, store *);
+/* What was taken ahead, if anything was, behind what the store has. False: there is no memory. */
+bool take_shot(int32_t reader, store *);
 
 extern PyMethodDef outward_methods[];
 

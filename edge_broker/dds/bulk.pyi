@@ -33,6 +33,7 @@ def aim_out(
     first: int,
     end: int,
     until_ns: int,
+    overdue_ns: int,
     is_all: bool,
     is_timed: bool,
     /,

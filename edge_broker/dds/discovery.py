@@ -5,6 +5,7 @@ participants, this one's included, are left out here, so that nobody further in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -32,8 +33,10 @@ _KIND_MASK = 0x3F
 class Discovery:
     """The endpoints of one LAN."""
 
-    def __init__(self, domain: LanDomain) -> None:
+    def __init__(self, domain: LanDomain, on_change: Callable[[], None]) -> None:
+        """`on_change` is called when anything has, whoever had it collected."""
         self._domain = domain
+        self._on_change = on_change
         self._is_ours: dict[UUID, bool] = {}
         self._found: dict[UUID, tuple[UUID, Endpoint]] = {}
         self._writers: dict[int, tuple[str, ProfileKey]] = {}
@@ -61,8 +64,8 @@ class Discovery:
         """Whether this writer was of that profile before it changed policies."""
         return key in self._former.get(handle, ())
 
-    def collect(self) -> bool:
-        """Reads what the built-in topics have; True when anything changed."""
+    def collect(self) -> None:
+        """Reads what the built-in topics have."""
         # Participants first: an endpoint is judged by the tag of its participant.
         changed = self._collect(self._domain.participants, self._take_participant)
         for reader, direction in (
@@ -72,7 +75,8 @@ class Discovery:
             changed |= self._collect(
                 reader, lambda sample, direction=direction: self._take_endpoint(sample, direction)
             )
-        return changed
+        if changed:
+            self._on_change()
 
     def _collect(self, reader: BuiltinDataReader, take: Any) -> bool:
         changed = False

@@ -71,7 +71,7 @@ static incoming *incoming_of(const uint8_t *stream, size_t size)
     return NULL;
 }
 
-/* Whether there is no hurry with a frame: it has been written, or is a copy of what was. */
+/* Whether there is no hurry with a frame: it is in DDS, or is a copy of what is. */
 static bool write_ahead(text frame)
 {
     lone found;
@@ -97,7 +97,7 @@ static bool write_ahead(text frame)
     written[at].written_ns = clock_ns(CLOCK_REALTIME);
     aim->next++;
     aim->is_aimed = written[at].code == 0;
-    return true;
+    return aim->is_aimed;
 }
 
 static bool is_watched(int wire)

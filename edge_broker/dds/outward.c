@@ -33,7 +33,8 @@ typedef struct {
 } way;
 
 typedef struct {
-    store samples; /* one, if it was sent */
+    sample samples[2]; /* one, if it was sent */
+    size_t count;
     int64_t sent_ns;
     unsigned ways; /* it went, a bit for each */
 } shot_taken;
@@ -43,6 +44,7 @@ typedef struct {
     bool is_aimed, is_listed, is_all, is_timed, is_listening;
     uint64_t writer, next, end; /* the next one's number, and the first that is not to be sent */
     int64_t until_ns;
+    int64_t overdue_ns; /* nothing is sent while what was is not accounted for after so long */
     blob stream;
     way ways[MOST_WAYS];
     size_t way_count;
@@ -83,6 +85,13 @@ static void lower_wire(int wire)
                 outgoings[at]->is_aimed = false;
 }
 
+/* Accounting comes with the answer to what was sent: where none comes, somebody has to look. */
+static bool is_overdue(const outgoing *aim)
+{
+    return aim->taken_count > 0 &&
+           clock_ns(CLOCK_REALTIME) - aim->taken[aim->oldest].sent_ns > aim->overdue_ns;
+}
+
 /* Takes all the reader has if that is one sample, and more only if it is more. As long as everything is
    as it was aimed for so are the next ones. */
 static enum shot send_lone(outgoing *aim)
@@ -90,11 +99,13 @@ static enum shot send_lone(outgoing *aim)
     bool may_go = aim->next < aim->end && aim->taken_count < MOST_TAKEN &&
                   taken_of_all < MOST_TAKEN_OF_ALL;
     aim->is_aimed = false;
-    if (!may_go || clock_ns(CLOCK_MONOTONIC) >= aim->until_ns)
+    if (!may_go || is_overdue(aim) || clock_ns(CLOCK_MONOTONIC) >= aim->until_ns)
         return MISSED;
     shot_taken *shot = &aim->taken[(aim->oldest + aim->taken_count) % MOST_TAKEN];
-    fill(&shot->samples, aim->reader, 2, ANY_STATE);
-    if (shot->samples.count == 0)
+    store found = {shot->samples, 0, sizeof shot->samples / sizeof *shot->samples};
+    fill(&found, aim->reader, (uint32_t)found.room, ANY_STATE);
+    shot->count = found.count;
+    if (found.count == 0)
         return MISSED;
     aim->taken_count++;
     taken_of_all++;
@@ -103,10 +114,10 @@ static enum shot send_lone(outgoing *aim)
     if (!aim->is_listed)
         taken_from[listed_count++] = aim;
     aim->is_listed = true;
-    const sample *only = shot->samples.samples;
-    if (shot->samples.count > 1)
+    const sample *only = shot->samples;
+    if (found.count > 1)
         return MISSED;
-    if (!is_plain(&shot->samples) || only->info.publication_handle != aim->writer ||
+    if (!is_plain(&found) || only->info.publication_handle != aim->writer ||
         only->part.iov_len > MOST_SAMPLE)
         return SOON;
     uint8_t record[MOST_RECORD];
@@ -178,19 +189,24 @@ static bool listen_to(int32_t reader)
     return alarm_condition && listener != NULL && dds.set_listener(reader, listener) == 0;
 }
 
-void take_shot(int32_t reader, store *into)
+bool take_shot(int32_t reader, store *into)
 {
+    bool is_room = true;
     pthread_mutex_lock(&aims);
     outgoing *aim = outgoing_of(reader);
     if (aim != NULL && aim->taken_count > 0) {
-        store empty = *into;
-        *into = aim->taken[aim->oldest].samples;
-        aim->taken[aim->oldest].samples = empty;
-        aim->oldest = (aim->oldest + 1) % MOST_TAKEN;
-        aim->taken_count--;
-        taken_of_all--;
+        shot_taken *shot = &aim->taken[aim->oldest];
+        is_room = make_room(into, shot->count);
+        if (is_room) {
+            memcpy(into->samples + into->count, shot->samples, shot->count * sizeof *shot->samples);
+            into->count += shot->count;
+            aim->oldest = (aim->oldest + 1) % MOST_TAKEN;
+            aim->taken_count--;
+            taken_of_all--;
+        }
     }
     pthread_mutex_unlock(&aims);
+    return is_room;
 }
 
 /* ------------------------------------------------------------ what Python calls */
@@ -249,10 +265,10 @@ static outgoing *aim_for(int32_t reader)
 }
 
 PyDoc_STRVAR(aim_out_doc,
-             "aim_out(reader, ((wire, to), ...), writer, stream, first, end, until monotonic ns, is\n"
-             "all, is timed) -> whether its next samples, up to number `end`, will be sent at once, if\n"
-             "they are that writer's and come until then; all: they go nowhere else; timed: they\n"
-             "say when");
+             "aim_out(reader, ((wire, to), ...), writer, stream, first, end, until monotonic ns,\n"
+             "overdue ns, is all, is timed) -> whether its next samples, up to number `end`, will be\n"
+             "sent at once, if they are that writer's and come until then, and none that was sent\n"
+             "waits for longer to be accounted for; all: they go nowhere else; timed: they say when");
 
 static bool get_ways(PyObject *given, way *ways, size_t *count)
 {
@@ -279,13 +295,13 @@ static PyObject *aim_out(PyObject *self, PyObject *args)
     (void)self;
     int reader, is_all, is_timed;
     unsigned long long writer, first, end;
-    long long until_ns;
+    long long until_ns, overdue_ns;
     way ways[MOST_WAYS];
     size_t way_count;
     PyObject *given;
     Py_buffer stream;
-    if (!PyArg_ParseTuple(args, "iO!Ky*KKLpp", &reader, &PyTuple_Type, &given, &writer, &stream,
-                          &first, &end, &until_ns, &is_all, &is_timed))
+    if (!PyArg_ParseTuple(args, "iO!Ky*KKLLpp", &reader, &PyTuple_Type, &given, &writer, &stream,
+                          &first, &end, &until_ns, &overdue_ns, &is_all, &is_timed))
         return NULL;
     if (!get_ways(given, ways, &way_count)) {
         PyBuffer_Release(&stream);
@@ -304,6 +320,7 @@ static PyObject *aim_out(PyObject *self, PyObject *args)
         aim->next = first;
         aim->end = end;
         aim->until_ns = until_ns;
+        aim->overdue_ns = overdue_ns;
         aim->is_all = is_all;
         aim->is_timed = is_timed;
     }
@@ -396,11 +413,13 @@ static PyObject *forget(PyObject *self, PyObject *reader)
     pthread_mutex_lock(&aims);
     outgoing *aim = outgoing_of((int32_t)which);
     if (aim != NULL && which) {
-        for (size_t at = 0; at < MOST_TAKEN; at++)
-            let_go(&aim->taken[at].samples);
         strike_off(aim);
         taken_of_all -= aim->taken_count;
-        aim->taken_count = 0;
+        for (; aim->taken_count > 0; aim->taken_count--) {
+            shot_taken *shot = &aim->taken[aim->oldest];
+            let_go(&(store){shot->samples, shot->count, shot->count});
+            aim->oldest = (aim->oldest + 1) % MOST_TAKEN;
+        }
         aim->is_aimed = aim->is_listening = false;
         aim->reader = 0;
     }

@@ -45,15 +45,27 @@ class OutgoingAim:
         end: int,
         until_s: float,
         *,
+        overdue_s: float,
         is_all: bool,
         is_timed: bool,
     ) -> None:
         """Those that are this writer's and come until then are sent at once, as number `first` and
-        so on, up to `end`. `ways`: the wires they go over, one or two, with what frames for each
-        begin with. `is_all`: and nowhere else. `is_timed`: they say when."""
+        so on, up to `end`, unless one that was sent is not accounted for after `overdue_s`. `ways`:
+        the wires they go over, one or two, with what frames for each begin with. `is_all`: and
+        nowhere else; the next turn is soon enough to account for them. `is_timed`: they say when.
+        """
         if IS_COMPILED:
             self._is_set = bulk.aim_out(
-                self._reader, ways, writer, stream, first, end, int(until_s * 1e9), is_all, is_timed
+                self._reader,
+                ways,
+                writer,
+                stream,
+                first,
+                end,
+                int(until_s * 1e9),
+                int(overdue_s * 1e9),
+                is_all,
+                is_timed,
             )
 
     def keep(self, end: int, until_s: float) -> bool:

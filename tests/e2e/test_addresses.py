@@ -31,10 +31,8 @@ def test_a_vpn_between_two_lans_is_used_as_soon_as_it_is_there(fabric: Fabric) -
     subscriber.wait_for_line('"index": 20,', 20.0)
     fabric.edge("a").wait_for_line("no express link", 10.0)
 
-    lab.lan("a").run(
-        ["ip", "link", "add", "vpn0", "type", "veth"]
-        + ["peer", "name", "vpn0", "netns", str(lab.lan("b").holder_pid)]
-    )
+    peer = f"peer name vpn0 netns {lab.lan('b').holder_pid}"
+    lab.lan("a").run(f"ip link add vpn0 type veth {peer}".split())
     for lan, address in (("a", "10.8.0.1/24"), ("b", "10.8.0.2/24")):
         lab.lan(lan).run(["ip", "address", "add", address, "dev", "vpn0"])
         lab.lan(lan).run(["ip", "link", "set", "vpn0", "up"])

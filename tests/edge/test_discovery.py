@@ -40,7 +40,8 @@ class Lan:
 
     def __init__(self, lan: str) -> None:
         self.domain = LanDomain(EDGE, None, "fabric/edge")
-        self.discovery = Discovery(self.domain)
+        self.changes = 0
+        self.discovery = Discovery(self.domain, self._note_change)
         self.faults = 0
         self.to_fail = 0
         asyncio.get_running_loop().set_exception_handler(self._count)
@@ -54,6 +55,9 @@ class Lan:
 
     def _count(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.faults += 1
+
+    def _note_change(self) -> None:
+        self.changes += 1
 
     def _on_ready(self, readers: list[int]) -> None:
         if self.to_fail:
@@ -116,5 +120,24 @@ def test_who_fails_to_handle_news_gets_later_ones(monkeypatch: pytest.MonkeyPatc
         lan.write("two")
         await lan.knows({"one", "two"})
         assert lan.faults == 1
+
+    run(monkeypatch, test)
+
+
+def test_whoever_has_it_collected_everybody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who takes a sample of a writer that is not known yet looks there first, perhaps before the
+    edge itself does."""
+
+    async def test(lan: Lan) -> None:
+        before = lan.changes
+        lan.write("early")
+        async with asyncio.timeout(PATIENCE_S):
+            while lan.changes == before:
+                lan.discovery.collect()
+                await asyncio.sleep(0.005)
+        await lan.knows({"early"})
+        told = lan.changes
+        lan.discovery.collect()
+        assert lan.changes == told, "nothing is new"
 
     run(monkeypatch, test)

@@ -89,17 +89,20 @@ class Source(ReaderSource):
     def __init__(self, lan: Lan) -> None:
         self.lan = lan
         self.aim = Aim(lan)
-        self.lone_writer = None
+        self._is_accepted = lambda _: True
 
     def take(self, most: int, *, is_sent: bool = False) -> Taken:
         lan = self.lan
         if lan.taken:
             found = lan.taken.popleft()[0]
+            if len(found) > 1:
+                found += lan.inbox
+                lan.inbox.clear()
         else:
             found = [lan.inbox.popleft() for _ in range(min(most, len(lan.inbox)))]
         if not found:
             return Taken(NOTHING, (), False)
-        self.lone_writer = 1 if len(found) == 1 else None
+        self._lone_writer = 1 if len(found) == 1 else None
         return Taken(pack(range(len(found)), found), (), len(found) == most)
 
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from edge_broker.arrivals import Arrivals
-from edge_broker.deadlines import DeadlinePolicy
+from edge_broker.deadlines import DeadlinePolicy, _Hedging
 from edge_broker.known_path import OpenPath
 from edge_broker.links import EXPRESS, ROUTED, Link
 from gateway.config import Express
@@ -304,6 +304,33 @@ def test_of_several_copies_the_one_on_the_fastest_path_goes_first(
     world.send(routing)
     assert next(group.path for group in routing.last_plan) == first
     assert {path for path, _ in world.send(routing)} == {EXPRESS, ROUTED}
+
+
+def test_how_long_samples_may_go_without_anybody_looking(world: World) -> None:
+    routing = world.routing("one", "duplicate")
+    edges = (OTHER.edge,)
+    assert routing.leeway(edges, world.clocks.wall_ns) is None, "nothing is planned"
+    world.set_clock()
+    for _ in range(200):
+        world.send(routing)
+        world.clocks.pass_ms(10)
+        for via in (EXPRESS, "r1"):
+            world.report(via, 10)
+    assert routing.leeway(("somebody else",), world.clocks.wall_ns) is None
+    free = routing.leeway(edges, world.clocks.wall_ns)
+    assert free is not None and free.may_wait
+    assert 0.0 < free.left_s == free.overdue_s < 0.2
+    world.send(routing)
+    world.clocks.pass_ms(10)
+    under_way = routing.leeway(edges, world.clocks.wall_ns)
+    assert under_way is not None
+    assert under_way.left_s == pytest.approx(under_way.overdue_s - 0.01)
+    # A copy that has to follow soon needs somebody who sends it.
+    taken = routing._taken
+    for after_s, may_wait in ((0.5, True), (0.02, False)):
+        routing._hedging = [_Hedging(OTHER.edge, taken[0].path, taken[1], after_s)]
+        leeway = routing.leeway(edges, world.clocks.wall_ns)
+        assert leeway is not None and leeway.may_wait is may_wait
 
 
 def test_pings_of_the_direct_link_set_the_clock(world: World) -> None:

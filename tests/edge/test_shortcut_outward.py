@@ -69,6 +69,7 @@ class Out:
         count: int = 1,
         writer: int = 0,
         good_s: float = LONG_S,
+        overdue_s: float = LONG_S,
         is_all: bool = True,
         is_timed: bool = True,
     ) -> None:
@@ -80,6 +81,7 @@ class Out:
             first,
             first + count,
             time.monotonic() + good_s,
+            overdue_s=overdue_s,
             is_all=is_all,
             is_timed=is_timed,
         )
@@ -202,9 +204,28 @@ def test_samples_that_come_together_go_together(
     assert out.wait() == [out.reader]
     assert out.aim.lower()
     assert out.sent_ns() is None
-    assert len(take(out.reader)) == 2
-    assert len(take(out.reader)) == 3
+    assert len(take(out.reader)) == 5
     assert wires.is_silent()
+
+
+def test_none_goes_while_one_that_went_waits_for_too_long_to_be_accounted_for(
+    outwards: Callable[[type], Out], wires: Wires
+) -> None:
+    """No answer has come to it, perhaps none will: it is time to look for another way."""
+    out = outwards(Plain)
+    out.set(wires, count=10, overdue_s=0.0)
+    out.pair.writer.write(Plain(1, []))
+    out.pair.settle()
+    wires.record()
+    out.pair.writer.write(Plain(2, []))
+    out.pair.settle()
+    assert out.wait() is not None
+    assert wires.is_silent()
+    assert out.aim.lower()
+    assert out.sent_ns() is not None
+    assert len(take(out.reader)) == 1
+    assert out.sent_ns() is None
+    assert len(take(out.reader)) == 1
 
 
 def test_two_that_follow_each_other_are_never_the_same_number(

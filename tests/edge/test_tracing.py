@@ -69,7 +69,7 @@ class Edge:
         )
 
     def write(self, came: Batch, link: Link, places: range | list[int] | None = None) -> None:
-        arrival = self.stream.arrived(came, "routed", "r1", link)
+        arrival = self.stream.arrived(came, "routed", "r1", link, time.time_ns())
         if arrival is not None:
             everything = range(came.count)
             self.stream.written(came, arrival, places or everything, time.time_ns(), 3)
@@ -90,6 +90,19 @@ def test_the_origins_clock_is_known_by_the_router_between() -> None:
     assert (row.copies, row.share, row.router, row.path) == (2, 0.5, "r1", "routed")
     assert (row.ingress_ns, row.sent_ns, row.router_in_ns, row.router_out_ns) == (1, 2, 3, 4)
     assert (row.first, row.samples, row.lost_before, row.is_winner) == (11, 1, 3, True)
+
+
+def test_what_was_read_ahead_came_when_it_was_read() -> None:
+    """Not when it was accounted for: that is the edge's own time, not the network's."""
+    edge = Edge(deadline_ns=1)
+    came = batch([5], None)
+    read_at_ns = time.time_ns() - 24 * MS
+    arrival = edge.stream.arrived(came, "express", "e-a", pinged(0), read_at_ns)
+    assert arrival is not None
+    edge.stream.written(came, arrival, range(1), read_at_ns + MS, 0)
+    (row,) = edge.rows
+    assert row.written_ns is not None
+    assert (row.egress_ns, row.written_ns - row.egress_ns) == (read_at_ns, MS)
 
 
 def test_what_the_origin_says_of_its_clock_is_taken_when_it_is_tighter() -> None:
@@ -148,7 +161,7 @@ def test_the_slower_of_two_copies_is_a_row_but_what_was_sent_again_is_none() -> 
     for copies, rows in (({"e-b": 2}, 1), ({}, 0), ({"e-c": 2}, 0)):
         edge.rows.clear()
         came = batch([5, 6], traced(copies=copies))
-        arrival = edge.stream.arrived(came, "standby", "r1", link)
+        arrival = edge.stream.arrived(came, "standby", "r1", link, time.time_ns())
         assert arrival is not None
         edge.stream.overtaken(came, arrival)
         assert len(edge.rows) == rows
