@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from edge_broker.dds import shortcuts
 from edge_broker.hedges import Hedges, SendCopy
 from edge_broker.known_path import OpenPath, Path
 from edge_broker.links import Link
@@ -21,8 +22,8 @@ from gateway.plan.path_patience import patience_s
 _LARGE_BYTES = 8 * 1024
 _LARGE_S = 10.0
 """A topic goes without datagrams for so long after a batch of more: many would have to arrive."""
-_ACCOUNTED_S = 0.08
-"""For a sample that has gone ahead a turn comes within that, by an answer or by the next tick."""
+_ACCOUNTED_S = 0.045
+"""For a sample that has gone ahead a turn comes within that, by an answer or because none came."""
 _PLAN_GOOD_S = 0.2
 """How long what was decided after a batch holds for the next one; longer while all is calm."""
 
@@ -76,15 +77,13 @@ class Group(NamedTuple):
 class Leeway(NamedTuple):
     """How long samples may go as was planned without anybody looking."""
 
-    left_s: float
-    """Until what has been sent is overdue."""
     overdue_s: float
-    """After which what is sent now will be."""
+    """After so long without an answer somebody has to."""
     may_wait: bool
     """To be accounted for: no copy has to follow sooner."""
 
 
-FREE = Leeway(3600.0, 3600.0, True)
+FREE = Leeway(3600.0, True)
 """Of topics that have one path, whatever becomes of it."""
 
 
@@ -182,31 +181,27 @@ class DeadlineRouting:
                 return True
         return False
 
-    def leeway(self, edges: tuple[str, ...], now_ns: int) -> Leeway | None:
+    def leeway(self, edges: tuple[str, ...]) -> Leeway | None:
         """None: the plan is not for these edges."""
         if edges != self._planned_for:
             return None
-        left_s, overdue_s, _ = FREE
-        for each in self._taken:
-            usual_s = each.path.quality.overdue_s
-            overdue_s = min(overdue_s, usual_s)
-            left_s = min(left_s, usual_s - each.path.outstanding_s(now_ns))
-        may_wait = all(each.after_s >= _ACCOUNTED_S for each in self._hedging)
-        return Leeway(left_s, overdue_s, may_wait)
+        overdue_s = min([FREE.overdue_s, *(each.path.quality.overdue_s for each in self._taken)])
+        return Leeway(overdue_s, all(each.after_s >= _ACCOUNTED_S for each in self._hedging))
 
     def sent(
         self,
         edges: tuple[str, ...],
         oldest_ns: int,
         sent_ns: int,
+        now_ns: int,
         now_s: float,
         generation: int,
         number: int,
         count: int,
         size_bytes: int,
     ) -> None:
-        """The batch of `count` samples that begins with this number went as planned; decides for
-        the next one."""
+        """The batch of `count` samples that begins with this number went as planned, then; decides
+        for the next one, which will be as old as this one was."""
         self._note_size(size_bytes, now_s)
         may_wait = self._mode is Mode.ADAPTIVE
         for each in self._taken:
@@ -222,8 +217,10 @@ class DeadlineRouting:
             if self._hedges is None:
                 pair.best_effort_s = now_s
             pair.batches += 1
-        if self._has_changed(edges, generation, sent_ns) or not self._is_calm(now_s):
-            self._decide(edges, oldest_ns, sent_ns, now_s, generation)
+        if self._is_overdue(now_ns):
+            shortcuts.lower_all()  # other topics shall look as well before they go the same way
+        if self._has_changed(edges, generation, now_ns) or not self._is_calm(now_s):
+            self._decide(edges, oldest_ns + now_ns - sent_ns, now_ns, now_s, generation)
 
     def _note_size(self, size_bytes: int, now_s: float) -> None:
         if size_bytes > _LARGE_BYTES:

@@ -9,10 +9,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from edge_broker.dds import shortcuts
 from edge_broker.links import Link, Way
 from gateway.plan.path_quality import PathQuality
 
 _MOST_OUTSTANDING = 8192
+_NEVER_NS = (1 << 63) - 1
 _LOST_AFTER_S = 0.25
 """What reports leave out for so long is lost, not late: a thread that has to wait for a processor
 sends what it stamped after what others stamped later, and reports are told together."""
@@ -52,6 +54,7 @@ class Path:
             self.break_off(now_s)
         self._connection = connection
         self.quality.mark_up(now_s)
+        self._expect_answer()
 
     def break_off(self, now_s: float) -> None:
         """It is gone."""
@@ -70,6 +73,8 @@ class Path:
             insort(batches, sent_ns)
         else:
             batches.append(sent_ns)
+        if len(batches) == 1:
+            self._expect_answer()
 
     def note_probe(self, now_ns: int) -> None:
         self._probes.append(now_ns)
@@ -114,6 +119,7 @@ class Path:
         confirmed = self._settle_batches(newest_ns)
         if self.quality.is_repaired:  # a probe may be lost for good
             self._settle_probes(newest_ns)
+        self._expect_answer()
         arrived = total - self._told if total >= self._told else total
         self._told = total
         self._missing = max(0, self._missing + confirmed - arrived)
@@ -123,6 +129,17 @@ class Path:
         told_once, self._told_once = self._told_once, {}
         for told in told_once:
             told()
+
+    def _expect_answer(self) -> None:
+        """What goes ahead of everybody does not ask whether the path is still good."""
+        if self._connection is None:
+            return
+        wire = self._connection[0].open_descriptor
+        if wire is not None:
+            due_ns = _NEVER_NS
+            if self._batches:
+                due_ns = self._batches[0] + int(self.quality.overdue_s * 1e9)
+            shortcuts.expect(wire, due_ns)
 
     def _settle_batches(self, until_ns: int) -> int:
         """No longer outstanding; how many."""

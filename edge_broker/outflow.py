@@ -243,7 +243,7 @@ class Outflow:
         leeway = self._leeway()
         if leeway is None or not self._is_aimed_well(leeway):
             self.settle_aim()
-        elif aim.keep(self._end_of_aim(), now_s + min(_AIM_GOOD_S, leeway.left_s)):
+        elif aim.keep(self._end_of_aim(), now_s + _AIM_GOOD_S):
             return False
         if aim.gone() is not None:
             return self.forward(now_s)
@@ -356,6 +356,7 @@ class Outflow:
                 stream.destinations,
                 oldest_ns,
                 sent_ns,
+                time.time_ns() if gone is not None else sent_ns,
                 now_s,
                 self._links.generation,
                 first,
@@ -370,7 +371,7 @@ class Outflow:
             return None
         if deadline is None:
             return FREE
-        return deadline.leeway(self.stream.destinations, time.time_ns())
+        return deadline.leeway(self.stream.destinations)
 
     def _is_aimed_well(self, leeway: Leeway) -> bool:
         """Whether the next samples would be aimed as they were, but for their numbers."""
@@ -421,7 +422,7 @@ class Outflow:
             self._stream_id,
             stream.next_number,
             end,
-            now_s + min(_AIM_GOOD_S, leeway.left_s),
+            now_s + _AIM_GOOD_S,
             overdue_s=leeway.overdue_s,
             is_all=len(plan) == len(ways) and leeway.may_wait,
             is_timed=self.reach.deadline is not None,

@@ -269,6 +269,24 @@ static PyObject *take(PyObject *self, PyObject *const *args, Py_ssize_t count)
 #define MOST_SHOTS 16 /* more readers at once are no lone samples */
 #define DATA_AVAILABLE (1u << 8)
 
+/* Looks meanwhile whether what went ahead waits for too long to be accounted for: its answer wakes
+   others, and where none comes nobody. */
+static int32_t wait_and_look(int32_t waitset, intptr_t *found, int64_t timeout)
+{
+    static int64_t woken_ns;
+    int32_t count;
+    bool is_over;
+    do {
+        bool is_watchful = timeout > LOOK_NS && has_shot_since(woken_ns);
+        int64_t slice = is_watchful ? LOOK_NS : timeout;
+        count = dds.wait(waitset, found, MOST_READY, slice);
+        is_over = count != 0 || !is_watchful || is_late();
+        timeout -= slice;
+    } while (!is_over);
+    woken_ns = clock_ns(CLOCK_MONOTONIC);
+    return count;
+}
+
 PyDoc_STRVAR(wait_doc,
              "wait(waitset, timeout ns) -> list of what was attached and has news, but for readers\n"
              "the shortcut has emptied; of readers the news is taken. Blocks without the\n"
@@ -291,7 +309,7 @@ static PyObject *wait_for_data(PyObject *self, PyObject *const *args, Py_ssize_t
     bool may_rest = true;
     Py_BEGIN_ALLOW_THREADS
     while (may_rest) {
-        int32_t count = dds.wait((int32_t)waitset, found, MOST_READY, timeout);
+        int32_t count = wait_and_look((int32_t)waitset, found, timeout);
         if (count > MOST_READY)
             count = MOST_READY; /* the others are found next time */
         for (int32_t at = 0; at < count; at++) {

@@ -96,6 +96,11 @@ enum shot shoot(int32_t reader);
 /* Whether this is the condition set when something was taken before the waiting thread woke that
    must be accounted for soon. No longer set, then. */
 bool is_alarm(int32_t condition);
+/* Whether something may be sent ahead without a wake of the thread that waits, which was last awake
+   then. It is to look so often whether what was is late to be accounted for. */
+bool has_shot_since(int64_t monotonic_ns);
+bool is_late(void);
+#define LOOK_NS 20000000
 /* How long what was done may wait to be accounted for: who gets the sample needs the processor. */
 #define REST_NS 200000
 /* What was taken ahead, if anything was, behind what the store has. False: there is no memory. */

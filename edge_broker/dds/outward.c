@@ -11,10 +11,15 @@
 #define ANY_STATE 0x7F
 #define MOST_AIMS 256
 #define MOST_WAYS 2
+#define MOST_WIRES 256
 /* Taken from one reader, or from all, and not accounted for yet. What comes faster than that travels
    better together: to account for samples one by one takes several times as long. */
 #define MOST_TAKEN 32
 #define MOST_TAKEN_OF_ALL 64
+/* Answers come sooner if any do. */
+#define LATE_NS 25000000
+/* Nobody aims for longer. */
+#define AIMED_NS 2000000000
 
 int64_t clock_ns(clockid_t which)
 {
@@ -57,6 +62,13 @@ static outgoing *outgoings[MOST_AIMS];
 /* What was taken from and is not accounted for, first things first. */
 static outgoing *taken_from[MOST_AIMS];
 static size_t listed_count, taken_of_all;
+static int64_t last_shot_ns;
+
+/* When an answer to what went over a wire is due, by CLOCK_REALTIME. Nothing goes ahead over it afterwards. */
+static struct {
+    int wire; /* 0: no more of them */
+    int64_t at_ns;
+} due[MOST_WIRES];
 volatile bool is_any_taken;
 
 static outgoing *outgoing_of(int32_t reader)
@@ -88,8 +100,12 @@ static void lower_wire(int wire)
 /* Accounting comes with the answer to what was sent: where none comes, somebody has to look. */
 static bool is_overdue(const outgoing *aim)
 {
-    return aim->taken_count > 0 &&
-           clock_ns(CLOCK_REALTIME) - aim->taken[aim->oldest].sent_ns > aim->overdue_ns;
+    int64_t now = clock_ns(CLOCK_REALTIME);
+    for (size_t way = 0; way < aim->way_count; way++)
+        for (size_t at = 0; at < MOST_WIRES && due[at].wire; at++)
+            if (due[at].wire == aim->ways[way].wire && now > due[at].at_ns)
+                return true;
+    return aim->taken_count > 0 && now - aim->taken[aim->oldest].sent_ns > aim->overdue_ns;
 }
 
 /* Takes all the reader has if that is one sample, and more only if it is more. As long as everything is
@@ -99,8 +115,10 @@ static enum shot send_lone(outgoing *aim)
     bool may_go = aim->next < aim->end && aim->taken_count < MOST_TAKEN &&
                   taken_of_all < MOST_TAKEN_OF_ALL;
     aim->is_aimed = false;
-    if (!may_go || is_overdue(aim) || clock_ns(CLOCK_MONOTONIC) >= aim->until_ns)
+    int64_t now = clock_ns(CLOCK_MONOTONIC);
+    if (!may_go || is_overdue(aim) || now >= aim->until_ns)
         return MISSED;
+    last_shot_ns = now;
     shot_taken *shot = &aim->taken[(aim->oldest + aim->taken_count) % MOST_TAKEN];
     store found = {shot->samples, 0, sizeof shot->samples / sizeof *shot->samples};
     fill(&found, aim->reader, (uint32_t)found.room, ANY_STATE);
@@ -187,6 +205,26 @@ static bool listen_to(int32_t reader)
     if (listener == NULL && (listener = dds.create_listener(NULL)) != NULL)
         dds.on_data(listener, on_data, NULL, false);
     return alarm_condition && listener != NULL && dds.set_listener(reader, listener) == 0;
+}
+
+bool has_shot_since(int64_t monotonic_ns)
+{
+    pthread_mutex_lock(&aims);
+    int64_t latest = last_shot_ns > monotonic_ns ? last_shot_ns : monotonic_ns;
+    pthread_mutex_unlock(&aims);
+    return clock_ns(CLOCK_MONOTONIC) - latest <= AIMED_NS;
+}
+
+bool is_late(void)
+{
+    bool is_any = false;
+    int64_t now = clock_ns(CLOCK_REALTIME);
+    pthread_mutex_lock(&aims);
+    for (size_t at = 0; at < listed_count; at++)
+        is_any = is_any || (taken_from[at]->taken_count > 0 &&
+                            now - taken_from[at]->taken[taken_from[at]->oldest].sent_ns > LATE_NS);
+    pthread_mutex_unlock(&aims);
+    return is_any;
 }
 
 bool take_shot(int32_t reader, store *into)
@@ -362,6 +400,29 @@ static PyObject *keep_aim(PyObject *self, PyObject *args)
     return PyBool_FromLong(is_aimed);
 }
 
+PyDoc_STRVAR(expect_doc,
+             "expect(wire, ns): an answer to what went over it is due then; nothing goes ahead over\n"
+             "it afterwards");
+
+static PyObject *expect(PyObject *self, PyObject *args)
+{
+    (void)self;
+    int wire;
+    long long at_ns;
+    if (!PyArg_ParseTuple(args, "iL", &wire, &at_ns))
+        return NULL;
+    pthread_mutex_lock(&aims);
+    size_t at = 0;
+    while (at < MOST_WIRES && due[at].wire && due[at].wire != wire)
+        at++;
+    if (at < MOST_WIRES) {
+        due[at].wire = wire;
+        due[at].at_ns = at_ns;
+    }
+    pthread_mutex_unlock(&aims);
+    Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(lower_out_doc,
              "lower_out(reader) -> whether samples were taken and are still to be accounted for;\n"
              "from now on none is");
@@ -466,6 +527,7 @@ PyMethodDef outward_methods[] = {
     {"taken", taken, METH_NOARGS, taken_doc},
     {"aim_out", aim_out, METH_VARARGS, aim_out_doc},
     {"keep_aim", keep_aim, METH_VARARGS, keep_aim_doc},
+    {"expect", expect, METH_VARARGS, expect_doc},
     {"lower_out", lower_out, METH_O, lower_out_doc},
     {"sent", sent, METH_O, sent_doc},
     {"forget", forget, METH_O, forget_doc},

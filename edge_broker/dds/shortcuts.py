@@ -123,6 +123,13 @@ def wake_by(condition: int) -> None:
         bulk.wake_by(condition)
 
 
+def expect(wire: int, at_ns: int) -> None:
+    """By then there is to be an answer to what went over this wire: nothing goes ahead over it
+    afterwards."""
+    if IS_COMPILED:
+        bulk.expect(wire, at_ns)
+
+
 def lower_all() -> None:
     """Paths may have changed."""
     if IS_COMPILED:

@@ -39,6 +39,8 @@ class Clocks:
 class FakeLink:
     """Takes frames; knows which messages they are."""
 
+    open_descriptor = None
+
     def __init__(self) -> None:
         self.connects = 1
         self.frames: list[bytes] = []
@@ -93,10 +95,10 @@ class World:
     def send(self, routing: DeadlineRouting) -> list[tuple[str, str]]:
         """One batch to the other edge: path names and vias it goes by."""
         now_ns, now_s = self.clocks.wall_ns, self.clocks.now_s
-        what = ((OTHER.edge,), now_ns, now_ns, now_s, self.links.generation)
-        plan = list(routing.plan(*what))
+        edges, generation = (OTHER.edge,), self.links.generation
+        plan = list(routing.plan(edges, now_ns, now_ns, now_s, generation))
         self.number += 1
-        routing.sent(*what, self.number, 1, 64)
+        routing.sent(edges, now_ns, now_ns, now_ns, now_s, generation, self.number, 1, 64)
         vias = {id(self.links.link(via)): via for via in (EXPRESS, "r1", "r2")}
         taken = [(group.path, vias[id(group.link)]) for group in plan]
         for _, via in taken:

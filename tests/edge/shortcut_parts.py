@@ -9,7 +9,7 @@ import socket
 import time
 from contextlib import suppress
 
-from edge_broker.dds import bulk
+from edge_broker.dds import bulk, shortcuts
 from gateway.tunnel.frames import StreamKey
 from gateway.tunnel.wire_reader import CompiledAhead, News
 
@@ -28,6 +28,7 @@ class Wires:
         self.epoll.register(self.near, select.EPOLLIN)
         self.ahead = CompiledAhead(bulk)
         self.ahead.watch(self.near.fileno(), True)
+        shortcuts.expect(self.near.fileno(), time.time_ns() + int(LONG_S * 1e9))
 
     def close(self) -> None:
         self.ahead.watch(self.near.fileno(), False)

@@ -5,6 +5,7 @@ over links that are not there.
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import cast
 
 import pytest
@@ -15,6 +16,7 @@ from edge_broker.links import DATAGRAMS, EXPRESS, ROUTED, Link, Way
 from gateway.tunnel import messages
 from gateway.tunnel.datagrams import DatagramLink
 from gateway.tunnel.express_link import ExpressLink
+from gateway.tunnel.wire_reader import WireReader
 from tests.edge.path_parts import OTHER, FakeLink, World
 from tests.tunnel.parts import until
 
@@ -37,6 +39,7 @@ def lossy_world(world: World) -> FakeDatagrams:
     direct = ExpressLink.__new__(ExpressLink)
     direct.is_up, direct.connects, direct.clock = True, 1, None
     direct._datagrams = cast(DatagramLink, beside)
+    direct._reader = WireReader(nullcontext())
     direct.send = lambda frame: True  # type: ignore[method-assign]
     world.links.direct = cast(FakeLink, direct)
     world.send(world.routing("one"))
@@ -70,9 +73,9 @@ def test_a_topic_with_large_batches_stays_on_tcp_for_a_while(world: World) -> No
     vias = []
     for size in (100, 20_000, 100, 100):
         now_ns, now_s = world.clocks.wall_ns, world.clocks.now_s
-        what = ((OTHER.edge,), now_ns, now_ns, now_s, world.links.generation)
-        routing.plan(*what)
-        routing.sent(*what, 1, 1, size)
+        edges, generation = (OTHER.edge,), world.links.generation
+        routing.plan(edges, now_ns, now_ns, now_s, generation)
+        routing.sent(edges, now_ns, now_ns, now_ns, now_s, generation, 1, 1, size)
         vias.append(routing.paths(OTHER.edge, world.links.generation)[0].way.via)
         world.clocks.pass_ms(6_000)
     assert vias == [DATAGRAMS, EXPRESS, EXPRESS, DATAGRAMS]

@@ -228,6 +228,26 @@ def test_none_goes_while_one_that_went_waits_for_too_long_to_be_accounted_for(
     assert len(take(out.reader)) == 1
 
 
+def test_none_goes_over_a_wire_over_which_an_answer_is_overdue(
+    outwards: Callable[[type], Out], wires: Wires
+) -> None:
+    """Whoever sent what is not answered."""
+    out = outwards(Plain)
+    shortcuts.expect(wires.near.fileno(), time.time_ns() - 1)
+    out.set(wires)
+    out.pair.writer.write(Plain(1, []))
+    out.pair.settle()
+    assert out.wait() == [out.reader]
+    assert wires.is_silent()
+    assert len(take(out.reader)) == 1
+    shortcuts.expect(wires.near.fileno(), time.time_ns() + int(LONG_S * 1e9))
+    out.set(wires)
+    out.pair.writer.write(Plain(2, []))
+    out.pair.settle()
+    wires.record()
+    assert out.aim.lower()
+
+
 def test_two_that_follow_each_other_are_never_the_same_number(
     outwards: Callable[[type], Out], wires: Wires
 ) -> None:
