@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from cyclonedds.domain import DomainParticipant
@@ -12,6 +12,7 @@ from edge_broker import arrivals as arrivals_module
 from edge_broker import hedges as hedges_module
 from edge_broker import pairs as pairs_module
 from edge_broker.dds import bulk, bulk_in_python, native, samples
+from tests.edge.outward_parts import Out
 from tests.edge.parts import FAR, NEAR, Machine
 from tests.edge.path_parts import Clocks, World
 from tests.edge.shortcut_parts import Wires
@@ -67,3 +68,16 @@ def wires() -> Iterator[Wires]:
     wires = Wires()
     yield wires
     wires.close()
+
+
+@pytest.fixture
+def outwards(near: DomainParticipant, far: DomainParticipant) -> Iterator[Callable[[type], Out]]:
+    made: list[Out] = []
+
+    def make(type_: type) -> Out:
+        made.append(Out(near, far, type_))
+        return made[-1]
+
+    yield make
+    for out in made:
+        out.aim.close()
