@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.benchmarks import analyze, deadline, latency, overhead, throughput
+from tests.benchmarks import analyze, deadline, latency, overhead, soak, throughput
 from tests.benchmarks.options import Options
 from tests.lab.namespaces import LabUnavailable
 from tests.lab.process import ProcessFailed
@@ -16,10 +16,11 @@ _RUNS = {
     "deadline": deadline.run,
     "latency": latency.run,
     "overhead": overhead.run,
+    "soak": soak.run,
     "throughput": throughput.run,
 }
 _REPETITIONS = {"deadline": 1, "overhead": 16}
-_SECONDS = {"deadline": 50.0, "overhead": 1.5}
+_SECONDS = {"deadline": 50.0, "overhead": 1.5, "soak": 60.0}
 """Where 5 is not the usual number: 50 s are 10,000 samples of each case; many short phases tell
 more of a small difference than few long ones."""
 
@@ -30,8 +31,9 @@ def main() -> int:
         description="Measures ddswan beside plain DDS, in network namespaces on this machine.",
         epilog="latency: one-way, 10 topics at 20 Hz. throughput: ddsperf at four sizes, and one "
         "topic against 32. deadline: eight cases of good and bad links, by one path, by both and "
-        "adaptively. overhead: what metrics and traces cost. analyze: Spark over traces of three "
-        "sizes. What the numbers mean: docs/benchmarks.md.",
+        "adaptively. overhead: what metrics and traces cost. soak: nothing is lost, whatever "
+        "befalls links and brokers. analyze: Spark over traces of three sizes. What the numbers "
+        "mean: docs/benchmarks.md.",
     )
     command.add_argument("name", choices=sorted(_RUNS))
     command.add_argument("--json", type=Path, metavar="FILE", help="write the result there, too")
@@ -45,7 +47,7 @@ def main() -> int:
         "--seconds",
         type=float,
         metavar="S",
-        help="of each measurement (5; deadline: 50; overhead: 1.5)",
+        help="of each measurement (5; deadline: 50; overhead: 1.5; soak: 60)",
     )
     command.add_argument(
         "--case",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import deadline, latency, overhead, throughput
+from tests.benchmarks import deadline, latency, overhead, soak, throughput
 from tests.benchmarks.options import Options
 
 pytestmark = [pytest.mark.e2e, pytest.mark.lab, pytest.mark.dds, pytest.mark.zookeeper]
@@ -76,3 +76,11 @@ def test_deadline(tmp_path: Path) -> None:
     assert arms["direct"]["bytes_per_sample_by_link"]["L3"] > 64
     assert all("alone" in row["why"] for row in arms["direct"]["choices"]["direct0"])
     assert file.with_suffix(".svg").read_text().count("<rect") > len(arms) * 6
+
+
+def test_soak(tmp_path: Path) -> None:
+    file = tmp_path / "soak.json"
+    assert soak.run(replace(quick(file), seconds=4.0)) == 0
+    (row,) = json.loads(file.read_text())["runs"]
+    assert row["samples"] > 1000
+    assert sum(row["faults"].values()) > 1
