@@ -1,6 +1,6 @@
 """Reliable topics in every mode, both ways, while links are cut, reset, slowed and made lossy, and
-brokers are killed, at random by a seed: every sample has to arrive once and in order. Says nothing of
-speed. Run by `./dev bench soak`; each repetition has its own seed.
+brokers are killed, at random by a seed: every sample has to arrive once and in order. Says nothing
+of speed. Run by `./dev bench soak`; each repetition has its own seed.
 """
 
 from __future__ import annotations
