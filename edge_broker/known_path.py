@@ -104,6 +104,7 @@ class Path:
         self.confirmed_ns = self.probed_ns = 0
         self._batches.clear()
         self._probes.clear()
+        self._expect_answer()
 
     def tell_confirmed(self, told: Callable[[], None]) -> None:
         """Calls it once, as soon as more is confirmed."""

@@ -34,7 +34,7 @@ _HOPELESS_S = 1.0
 _BEST_EFFORT_S = 5.0
 _RATE_SHARE = 0.1
 _SET_BACK_NS = 50_000_000
-"""Less is a moment in which this process stood still between looking at two clocks."""
+"""Of the wall clock: less matters to nobody."""
 _CORRECTED_NS = 100_000
 """Delays seen so far are corrected when the clocks turn out to differ by so much from what was
 thought; less is below what a choice could depend on."""
@@ -233,19 +233,22 @@ class Pairs:
                     self._probe_if_due(pair, path, way, now_s)
 
     def _heed_clock(self) -> None:
-        before_ns, self._began_ns = self._began_ns, self._clock_began_ns()
-        if self._began_ns < before_ns - _SET_BACK_NS:
+        (before_ns, _), self._began_ns = self._began_ns, self._clock_began_ns()
+        back_ns = before_ns - self._began_ns[1]
+        if back_ns > _SET_BACK_NS:
             _log.warning(
                 "the clock of this host was set back; paths are looked at anew",
-                by_s=round((before_ns - self._began_ns) / 1e9, 3),
+                by_s=round(back_ns / 1e9, 3),
             )
             for pair in self._pairs.values():
                 for path in pair.paths.values():
                     path.forget_times()
 
-    def _clock_began_ns(self) -> int:
-        """When the steady clock began, by the wall clock."""
-        return time.time_ns() - int(self._clock() * 1e9)
+    def _clock_began_ns(self) -> tuple[int, int]:
+        """When the steady clock began, by the wall clock: at the earliest and at the latest, as
+        this process may stand still between looking at one and at the other."""
+        before_s, now_ns, after_s = self._clock(), time.time_ns(), self._clock()
+        return now_ns - int(after_s * 1e9), now_ns - int(before_s * 1e9)
 
     def _probe_if_due(self, pair: Pair, path: Path, way: Way, now_s: float) -> None:
         now_ns = time.time_ns()

@@ -64,7 +64,8 @@ static outgoing *taken_from[MOST_AIMS];
 static size_t listed_count, taken_of_all;
 static int64_t last_shot_ns;
 
-/* When an answer to what went over a wire is due, by CLOCK_REALTIME. Nothing goes ahead over it afterwards. */
+/* When an answer to what went over a wire is due, by CLOCK_REALTIME. Nothing that has to be in time goes ahead
+   over it afterwards. */
 static struct {
     int wire; /* 0: no more of them */
     int64_t at_ns;
@@ -101,7 +102,7 @@ static void lower_wire(int wire)
 static bool is_overdue(const outgoing *aim)
 {
     int64_t now = clock_ns(CLOCK_REALTIME);
-    for (size_t way = 0; way < aim->way_count; way++)
+    for (size_t way = 0; aim->is_timed && way < aim->way_count; way++)
         for (size_t at = 0; at < MOST_WIRES && due[at].wire; at++)
             if (due[at].wire == aim->ways[way].wire && now > due[at].at_ns)
                 return true;
@@ -401,8 +402,8 @@ static PyObject *keep_aim(PyObject *self, PyObject *args)
 }
 
 PyDoc_STRVAR(expect_doc,
-             "expect(wire, ns): an answer to what went over it is due then; nothing goes ahead over\n"
-             "it afterwards");
+             "expect(wire, ns): an answer to what went over it is due then; nothing that is timed\n"
+             "goes ahead over it afterwards");
 
 static PyObject *expect(PyObject *self, PyObject *args)
 {

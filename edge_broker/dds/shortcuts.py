@@ -124,8 +124,8 @@ def wake_by(condition: int) -> None:
 
 
 def expect(wire: int, at_ns: int) -> None:
-    """By then there is to be an answer to what went over this wire: nothing goes ahead over it
-    afterwards."""
+    """By then there is to be an answer to what went over this wire: nothing that says when it was
+    sent goes ahead over it afterwards."""
     if IS_COMPILED:
         bulk.expect(wire, at_ns)
 

@@ -391,7 +391,7 @@ def _is_clearly_faster(one: PathQuality, other: PathQuality) -> bool:
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.0f} ms" if seconds < 1e6 else "an unknown time"
+    return f"{round(seconds * 1e3)} ms" if seconds < 1e6 else "an unknown time"
 
 
 def _percent(share: float) -> str:

@@ -83,6 +83,12 @@ def test_none_goes_over_a_wire_over_which_an_answer_is_overdue(
     assert out.wait() == [out.reader]
     assert wires.is_silent()
     assert len(take(out.reader)) == 1
+    out.set(wires, is_timed=False)
+    out.pair.writer.write(Plain(2, []))
+    out.pair.settle()
+    wires.record()
+    assert out.aim.lower()
+    assert len(take(out.reader)) == 1
     shortcuts.expect(wires.near.fileno(), time.time_ns() + int(LONG_S * 1e9))
     out.set(wires)
     out.pair.writer.write(Plain(2, []))
