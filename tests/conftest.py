@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,30 +13,6 @@ from gateway.coordination.embedded import EmbeddedZooKeeper, free_port
 # The same examples in every run, and no verdict about how busy the machine is.
 settings.register_profile("ddswan", derandomize=True, deadline=None)
 settings.load_profile("ddswan")
-
-
-_PATIENT = ("analysis", "cli", "coordination", "house", "observe", "plan", "routing")
-"""Directories of tests nobody but they themselves waits for: side by side with the others, which
-tell late samples from early ones, they have the processors when those do not need them."""
-_PATIENT_NICENESS = 10
-_HERE = Path(__file__).parent
-
-
-def _is_patient(item: pytest.Item) -> bool:
-    where = item.path.relative_to(_HERE).parts
-    return where[0] in _PATIENT or where[-1] == "test_analyze.py"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two groups for two workers, if there are workers (`./dev test`)."""
-    for item in items:
-        group = "patient" if _is_patient(item) else "prompt"
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ and _is_patient(item):
-        os.nice(_PATIENT_NICENESS - os.nice(0))
 
 
 @pytest.fixture(scope="session")

@@ -101,7 +101,7 @@ def test_a_reliable_topic_goes_over_datagrams_and_loses_nothing(lossy: Fabric) -
     """Also when the link is cut for a while, and whichever way a sample takes."""
     publisher, subscriber = begin(lossy, "careful")
     wait_for_transport(lossy, "careful", "datagrams")
-    assert count(lossy, "a", "sent") > 0
+    wait_until(lambda: count(lossy, "a", "sent") > 0, 10.0, "they are counted")
     wait_for_repairs(lossy, 30)
     wait_until(lambda: count(lossy, "a", "lost") > 30, 20.0, "the sender knows of losses")
     direct = lossy.lab.wan["a", "b"]
